@@ -1,0 +1,112 @@
+"""Which commits and branches a graph has, and which manifest version a point in its history is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from itertools import islice
+
+from omnigraph_engine.errors import CommitNotFound, InvalidArgument
+from omnigraph_engine.manifest.dataset import BranchInfo, Manifest, list_branches, open_manifest
+from omnigraph_engine.manifest.rows import MAIN, GraphCommit
+from omnigraph_engine.manifest.state import commits, find_commit
+from omnigraph_engine.storage import Storage
+
+
+def stored_branch(name: str) -> str | None:
+    """A branch as the manifest spells it: main is the absence of a name."""
+    return None if name == MAIN else name
+
+
+class Commits:
+    """The commits of a graph."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def list(self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None) -> list[GraphCommit]:
+        """The commits visible on a branch, newest first: its own, then those it inherited."""
+        found: Iterator[GraphCommit] = commits(open_manifest(self._storage, stored_branch(branch)).rows)
+        return list(islice((commit for commit in found if actor is None or commit.actor == actor), limit))
+
+    def show(self, commit_id: str) -> GraphCommit:
+        """One commit, whichever branch it was made on."""
+        for info in list_branches(self._storage):
+            manifest = open_manifest(self._storage, stored_branch(info.name))
+            commit = find_commit(manifest.rows, commit_id)
+            if commit is not None:
+                return commit
+        raise CommitNotFound(
+            f"No branch of the graph has a commit '{commit_id}'.",
+            details={"commit": commit_id},
+            hint="graph.commits.list(branch) shows the commits of a branch.",
+        )
+
+
+class Branches:
+    """The branches of a graph."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def list(self) -> list[BranchInfo]:
+        """Every branch, main first, then by name."""
+        return list_branches(self._storage)
+
+
+def manifest_at(
+    storage: Storage,
+    *,
+    branch: str | None = None,
+    commit: str | None = None,
+    version: int | None = None,
+    timestamp: datetime | str | None = None,
+) -> Manifest:
+    """The manifest that a reader asks for: a branch's newest by default, or that of a commit, version or time.
+
+    A commit names its branch itself; version and timestamp are of ``branch`` (main when not given).
+    """
+    given = [
+        name
+        for name, value in (("commit", commit), ("version", version), ("timestamp", timestamp))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise InvalidArgument(
+            f"{' and '.join(given)} exclude each other.", hint="Give one of commit, version, timestamp."
+        )
+    if commit is not None:
+        if branch is not None:
+            raise InvalidArgument(
+                "commit and branch exclude each other: a commit is of one branch.", hint="Drop branch."
+            )
+        found = Commits(storage).show(commit)
+        return open_manifest(storage, found.branch, found.manifest_version)
+    name = stored_branch(branch or MAIN)
+    if timestamp is not None:
+        return open_manifest(storage, name, _version_at(storage, name, timestamp))
+    return open_manifest(storage, name, version)
+
+
+def _version_at(storage: Storage, branch: str | None, timestamp: datetime | str) -> int:
+    moment = _moment(timestamp)
+    micros = int(moment.timestamp() * 1_000_000)
+    for commit in commits(open_manifest(storage, branch).rows):
+        if commit.created_at <= micros:
+            return commit.manifest_version
+    raise CommitNotFound(
+        f"'{branch or MAIN}' has no commit as early as {moment.isoformat()}.",
+        details={"branch": branch or MAIN, "timestamp": moment.isoformat()},
+    )
+
+
+def _moment(timestamp: datetime | str) -> datetime:
+    if isinstance(timestamp, str):
+        try:
+            timestamp = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"'{timestamp}' is not a time.",
+                hint="Use ISO 8601, e.g. 2026-11-18T09:30:00Z; without a zone it is UTC.",
+            ) from error
+    return timestamp.replace(tzinfo=timezone.utc) if timestamp.tzinfo is None else timestamp

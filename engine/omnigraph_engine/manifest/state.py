@@ -1,0 +1,104 @@
+"""What a version of ``__manifest`` says: its tables and its commits, rebuilt from its rows (FORMAT 3.6). Pure.
+
+History stays in the manifest for ever, so selection is done on Arrow columns; only the few rows that matter become objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph_engine.errors import GraphDamaged
+from omnigraph_engine.manifest.rows import MAIN, GraphCommit, TableRegistration, TableVersion, Tombstone
+from omnigraph_engine.schema.identity import TableIdentity
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table as a snapshot shows it."""
+
+    table_key: str
+    identity: TableIdentity
+    location: str  # relative to the graph root
+    version: int
+    branch: str | None  # which line of the table's own dataset; None is its main line
+    row_count: int
+
+
+@dataclass(frozen=True)
+class ManifestState:
+    """One version of the manifest on one branch. Immutable."""
+
+    branch: str | None  # None is main
+    version: int
+    tables: Mapping[str, PublishedTable]  # by table_key, sorted
+    head: GraphCommit  # the greatest commit visible here: the parent of the next one
+
+    @property
+    def branch_name(self) -> str:
+        return self.branch or MAIN
+
+
+def rebuild(rows: pa.Table, *, branch: str | None, version: int) -> ManifestState:
+    """The state that these rows describe. Refuses rows that contradict each other with ``GraphDamaged``."""
+    return ManifestState(branch, version, _live_tables(rows), _greatest_commit(rows))
+
+
+def commits(rows: pa.Table) -> Iterator[GraphCommit]:
+    """The commits among the rows, newest first. Only those that are asked for are decoded."""
+    found = rows.filter(pc.equal(rows["object_type"], "graph_commit"))
+    for batch in found.sort_by([("table_version", "descending")]).to_batches(max_chunksize=256):
+        yield from map(GraphCommit.from_row, batch.to_pylist())
+
+
+def find_commit(rows: pa.Table, commit_id: str) -> GraphCommit | None:
+    """The commit of that id among the rows, or None."""
+    return next(commits(rows.filter(pc.equal(rows["object_id"], commit_id))), None)
+
+
+def _live_tables(rows: pa.Table) -> dict[str, PublishedTable]:
+    registrations = {row.identity: row for row in map(TableRegistration.from_row, _of_type(rows, "table"))}
+    tombstones = {row.identity: row.version for row in map(Tombstone.from_row, _newest(rows, "table_tombstone"))}
+    live: dict[str, PublishedTable] = {}
+    for newest in map(TableVersion.from_row, _newest(rows, "table_version")):
+        if tombstones.get(newest.identity, -1) >= newest.version:
+            continue
+        registration = registrations.get(newest.identity)
+        if registration is None:
+            raise GraphDamaged(f"The manifest publishes {newest.table_key} but does not register it.")
+        if registration.table_key in live:
+            raise GraphDamaged(f"The manifest registers two live tables as {registration.table_key}.")
+        live[registration.table_key] = PublishedTable(
+            table_key=registration.table_key,
+            identity=newest.identity,
+            location=registration.location,
+            version=newest.version,
+            branch=newest.branch,
+            row_count=newest.row_count,
+        )
+    return dict(sorted(live.items()))
+
+
+def _greatest_commit(rows: pa.Table) -> GraphCommit:
+    commits = rows.filter(pc.equal(rows["object_type"], "graph_commit"))
+    if not commits.num_rows:
+        raise GraphDamaged("The manifest holds no commit, not even the first one.")
+    newest = commits.filter(pc.equal(commits["table_version"], pc.max(commits["table_version"])))
+    return max(map(GraphCommit.from_row, newest.to_pylist()), key=lambda commit: commit.order)
+
+
+def _of_type(rows: pa.Table, object_type: str) -> Iterator[dict[str, object]]:
+    yield from rows.filter(pc.equal(rows["object_type"], object_type)).to_pylist()
+
+
+def _newest(rows: pa.Table, object_type: str) -> Iterator[dict[str, object]]:
+    """Per table identity the row with the greatest version."""
+    found = rows.filter(pc.equal(rows["object_type"], object_type)).drop_columns(["base_objects"])
+    identity = ["stable_table_id", "table_incarnation_id"]
+    greatest = found.group_by(identity).aggregate([("table_version", "max")])
+    yield from found.join(
+        greatest, keys=[*identity, "table_version"], right_keys=[*identity, "table_version_max"], join_type="inner"
+    ).to_pylist()

@@ -1,0 +1,136 @@
+"""One version of one table, opened for reading or as the base of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset
+
+from omnigraph_engine.errors import (
+    GraphDamaged,
+    InvalidArgument,
+    StorageError,
+    UnknownProperty,
+    did_you_mean,
+)
+from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.blobs import logical_schema
+from omnigraph_engine.tables.exact import one_line
+
+# Columns that Lance computes for every row; they may be asked for by name and are never part of ``schema``.
+VIRTUAL_COLUMNS = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
+
+
+@dataclass(frozen=True)
+class FragmentInfo:
+    """A part of a table that one worker can scan alone."""
+
+    fragment_id: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """Which version of which table: all that is needed to open it, anywhere."""
+
+    table_key: str
+    location: str  # relative to the graph root
+    branch: str | None  # the table's own Lance branch; None is its main line
+    version: int
+
+    @property
+    def path(self) -> str:
+        """Where this line of the table lives, relative to the graph root."""
+        return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
+
+
+class Table:
+    """One version of one table. It never moves: what it shows is what that version holds, for ever."""
+
+    def __init__(self, storage: Storage, ref: TableRef) -> None:
+        self.storage = storage
+        self.ref = ref
+
+    @cached_property
+    def dataset(self) -> LanceDataset:
+        """The Lance dataset, opened on first use; for this package and its executors only."""
+        try:
+            return lance.dataset(
+                self.storage.uri(self.ref.path), version=self.ref.version, storage_options=self.storage.options or None
+            )
+        except (OSError, ValueError) as error:
+            if "not found" not in str(error):
+                raise StorageError(f"Opening {self._name} failed: {one_line(error)}") from error
+            raise GraphDamaged(
+                f"{self._name} is published but not in storage ('{self.storage.uri(self.ref.path)}').",
+                details={"table_key": self.ref.table_key, "version": self.ref.version},
+                hint="Old versions disappear when they are cleaned up; read a newer snapshot.",
+            ) from error
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns in stored order, blobs as plain binary."""
+        return logical_schema(self.dataset.schema)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the word that pyarrow, Lance and Spark users know
+        limit: int | None = None,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Streams the rows that match ``filter``, in stored order; memory is bounded by a few batches."""
+        self._check_columns(columns)
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit is {limit}; it must not be negative.")
+        fragments = None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]
+        with self._reading(filter):
+            scanner = self.dataset.scanner(
+                columns=None if columns is None else list(columns),
+                filter=filter,
+                limit=limit,
+                fragments=fragments,
+                blob_handling="all_binary",
+            )
+            return scanner.to_reader()
+
+    def count(self, filter: str | None = None) -> int:  # noqa: A002
+        """How many rows there are; without a filter the answer comes from metadata alone."""
+        with self._reading(filter):
+            return int(self.dataset.count_rows(filter))
+
+    def fragments(self) -> list[FragmentInfo]:
+        """The parts of the table, from metadata alone."""
+        return [FragmentInfo(part.fragment_id, part.count_rows()) for part in self.dataset.get_fragments()]
+
+    @property
+    def _name(self) -> str:
+        branch = f" on '{self.ref.branch}'" if self.ref.branch else ""
+        return f"{self.ref.table_key} version {self.ref.version}{branch}"
+
+    def _check_columns(self, columns: Sequence[str] | None) -> None:
+        known = [*self.dataset.schema.names, *VIRTUAL_COLUMNS]
+        for name in columns or ():
+            if name not in known:
+                raise UnknownProperty(
+                    f"{self.ref.table_key} has no column '{name}'.",
+                    details={"table_key": self.ref.table_key, "column": name},
+                    hint=did_you_mean(name, known) or f"Columns: {', '.join(self.dataset.schema.names)}.",
+                )
+
+    @contextmanager
+    def _reading(self, filter: str | None) -> Iterator[None]:  # noqa: A002
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if filter is not None and isinstance(error, OSError | ValueError) and "not found" not in str(error).lower():
+                raise InvalidArgument(
+                    f"The filter {filter!r} does not work on {self.ref.table_key}: {one_line(error)}",
+                    hint="Filters are SQL expressions over the table's columns, e.g. \"age > 30 AND name = 'Ada'\".",
+                ) from error
+            raise StorageError(f"Reading {self._name} failed: {one_line(error)}") from error
