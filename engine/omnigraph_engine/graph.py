@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Literal, Union
+from typing import Literal
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from omnigraph_engine.write.jsonl import read_json_lines
 from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 
 OpenMode = Literal["rw", "ro"]
-ArrowData = Union[pa.Table, pa.RecordBatch, pa.RecordBatchReader]
+ArrowData = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
 class GraphSchema:

@@ -168,4 +168,4 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
         text = unquote(urlsplit(text).path)
     if "://" in text:
         return text.rstrip("/")
-    return os.path.abspath(text)
+    return "/" + os.path.abspath(text).lstrip("/")  # POSIX lets two leading slashes stand

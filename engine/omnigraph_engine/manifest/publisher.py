@@ -150,7 +150,7 @@ def _fold(storage: Storage, path: str, dataset: LanceDataset) -> None:
         return
     try:
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": ROWS_PER_FOLDED_FRAGMENT})
-        done = [task.execute(dataset) for task in plan.tasks]
+        done: list[Any] = [task.execute(dataset) for task in plan.tasks]
         if not done:
             return
         groups = [LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import GraphDamaged
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit, TableRegistration, TableVersion, Tombstone
 from omnigraph_engine.schema.identity import TableIdentity

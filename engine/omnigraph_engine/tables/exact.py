@@ -25,7 +25,7 @@ from omnigraph_engine.storage import Storage
 _TABLE_ID = ["table"]  # a guard serves one dataset; Lance wants some id for it
 
 
-class ExactHead(LanceNamespace):  # type: ignore[misc]
+class ExactHead(LanceNamespace):
     """Publishes version ``base + 1`` of one dataset, or refuses."""
 
     def __init__(self, storage: Storage, path: str, base_version: int) -> None:
@@ -38,7 +38,8 @@ class ExactHead(LanceNamespace):  # type: ignore[misc]
     def namespace_id(self) -> str:
         return f"omnigraph-exact:{self._storage.uri(self._path)}"
 
-    def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
+    # Lance calls both with plain dicts, whatever the annotations of the base class say.
+    def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         version = int(request["version"])
         if version != self._target:
             self.lost = True
@@ -54,7 +55,7 @@ class ExactHead(LanceNamespace):  # type: ignore[misc]
         self._discard(staged)
         return self._describe(version, len(manifest))
 
-    def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
+    def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         version = int(request["version"])
         return self._describe(version, self._storage.size(manifest_path(self._path, version)))
 
@@ -125,8 +126,9 @@ def commit_exact(storage: Storage, path: str, dataset: LanceDataset, transaction
 
 def commit_failure(storage: Storage, path: str, base: int, guard: ExactHead, error: Exception) -> Exception:
     """The typed error for a commit that did not land: a conflict when somebody was faster, else a storage failure."""
-    if guard.lost:
-        head = latest_version(storage, path)
+    # Lance refuses some operations over what landed since (a delete over an overwrite) before it asks the guard.
+    head = latest_version(storage, path)
+    if guard.lost or head != base:
         return VersionConflict(
             f"'{storage.uri(path)}' moved: expected version {base}, found {head}.",
             details={"expected": base, "actual": head},
@@ -155,7 +157,8 @@ def transaction_uuid(storage: Storage, path: str, version: int) -> str | None:
     with lance_errors(f"Reading version {version} of '{storage.uri(path)}'"):
         dataset = lance.dataset(storage.uri(path), version=version, storage_options=storage.options or None)
         try:
-            return str(dataset.read_transaction(version).uuid)
+            transaction: Any = dataset.read_transaction(version)
+            return str(transaction.uuid)
         except TypeError:  # pylance cannot decode a compaction that rewrote an index; none of ours does
             return ""
 

@@ -82,7 +82,7 @@ def fork(table: Table, name: str) -> Table:
     return Table(table.storage, forked)
 
 
-def _origin(branch: dict[str, Any]) -> tuple[str | None, int]:
+def _origin(branch: Any) -> tuple[str | None, int]:
     return branch["parent_branch"], int(branch["parent_version"])
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph_engine.errors import InvalidArgument
+from omnigraph_engine.errors import InvalidArgument, StorageError
 from omnigraph_engine.tables.blobs import to_stored
 from omnigraph_engine.tables.exact import lance_errors, one_line
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
@@ -53,7 +54,7 @@ def stage_upsert(table: Table, batches: Iterable[pa.RecordBatch]) -> StagedWrite
     merge = table.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().use_index(False)
     with lance_errors(f"Staging an upsert of {table.ref.table_key}"):
         transaction, counts = merge.execute_uncommitted(_reader(table, batches))
-    operation = transaction.operation
+    operation: Any = transaction.operation
     inserted, updated = int(counts["num_inserted_rows"]), int(counts["num_updated_rows"])
     if not inserted and not updated:
         return None
@@ -78,6 +79,8 @@ def stage_delete(table: Table, predicate: str) -> StagedWrite | None:
         try:
             after = fragment.delete(predicate)
         except (OSError, ValueError) as error:
+            if "not found" in str(error).lower():  # a file, not a column
+                raise StorageError(f"Staging a delete in {table.ref.table_key} failed: {one_line(error)}") from error
             raise InvalidArgument(
                 f"The predicate {predicate!r} does not work on {table.ref.table_key}: {one_line(error)}"
             ) from error

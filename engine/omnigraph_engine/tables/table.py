@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -88,7 +89,9 @@ class Table:
         self._check_columns(columns)
         if limit is not None and limit < 0:
             raise InvalidArgument(f"limit is {limit}; it must not be negative.")
-        fragments = None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]
+        fragments: Any = (
+            None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]
+        )
         with self._reading(filter):
             scanner = self.dataset.scanner(
                 columns=None if columns is None else list(columns),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 from ulid import ULID
@@ -65,7 +66,7 @@ class _Batches:
     accepted: AcceptedSchema
     table: TableType
     source: Iterable[pa.RecordBatch]
-    seen: dict[str, list[pa.Array[pa.StringScalar]]] = field(default_factory=lambda: {"id": [], "src": [], "dst": []})
+    seen: dict[str, list[pa.Array[Any]]] = field(default_factory=lambda: {"id": [], "src": [], "dst": []})
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for given in self.source:
@@ -75,7 +76,7 @@ class _Batches:
                 self.seen[name].append(batch.column(name))
             yield batch
 
-    def column(self, name: str) -> pa.ChunkedArray:
+    def column(self, name: str) -> pa.ChunkedArray[Any]:
         return pa.chunked_array(self.seen[name], pa.string())
 
 
@@ -132,7 +133,7 @@ class Load:
                 check_endpoints(table.table_key, role, ends, self._ids_after(node_key, rows), node_type)
         return read
 
-    def _ids_after(self, node_key: str, rows: Mapping[str, _Batches]) -> pa.ChunkedArray:
+    def _ids_after(self, node_key: str, rows: Mapping[str, _Batches]) -> pa.ChunkedArray[Any]:
         """The ids that the node table will hold once this load is committed."""
         loaded = rows[node_key].column("id") if node_key in rows else _TEXT
         if self._mode is LoadMode.OVERWRITE and node_key in rows:
@@ -185,5 +186,5 @@ class Load:
         pin = self._published(table_key)
         return Table(self._storage, TableRef(table_key, pin.location, pin.branch, pin.version))
 
-    def _column(self, table_key: str, name: str) -> pa.ChunkedArray:
+    def _column(self, table_key: str, name: str) -> pa.ChunkedArray[Any]:
         return self._open(table_key).scan([name]).read_all().column(name)

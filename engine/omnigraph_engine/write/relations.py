@@ -12,7 +12,7 @@ from omnigraph_engine.errors import DuplicateKey, MissingEndpoint
 SHOWN = 20
 
 
-def check_distinct(table_key: str, ids: pa.ChunkedArray) -> None:
+def check_distinct(table_key: str, ids: pa.ChunkedArray[Any]) -> None:
     """Raises ``DuplicateKey`` when an id occurs twice among the rows to be written."""
     counted = pc.value_counts(ids)
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
@@ -24,7 +24,7 @@ def check_distinct(table_key: str, ids: pa.ChunkedArray) -> None:
         )
 
 
-def check_new(table_key: str, ids: pa.ChunkedArray, existing: pa.ChunkedArray) -> None:
+def check_new(table_key: str, ids: pa.ChunkedArray[Any], existing: pa.ChunkedArray[Any]) -> None:
     """Raises ``DuplicateKey`` when an id to be inserted exists already."""
     taken = ids.filter(pc.is_in(ids, value_set=existing.combine_chunks()))
     if len(taken):
@@ -35,7 +35,9 @@ def check_new(table_key: str, ids: pa.ChunkedArray, existing: pa.ChunkedArray) -
         )
 
 
-def check_endpoints(table_key: str, role: str, ends: pa.ChunkedArray, nodes: pa.ChunkedArray, node_type: str) -> None:
+def check_endpoints(
+    table_key: str, role: str, ends: pa.ChunkedArray[Any], nodes: pa.ChunkedArray[Any], node_type: str
+) -> None:
     """Raises ``MissingEndpoint`` when an edge's ``src`` or ``dst`` is not the id of a node of the type it must be of."""
     missing = pc.unique(ends.filter(pc.invert(pc.is_in(ends, value_set=nodes.combine_chunks()))))
     if len(missing):

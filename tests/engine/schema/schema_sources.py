@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 GOLDEN = Path(__file__).parents[2] / "data" / "golden-schema"
 INDUSTRY_INTEL = Path(__file__).parents[2] / "data" / "industry-intel" / "schema.pg"
-EXAMPLE = (GOLDEN / "schema.pg").read_text(encoding="utf-8")
+EXAMPLE = (GOLDEN / "_schema.pg").read_text(encoding="utf-8")
 
 # One text with every construct that the shape and the IR spell in a way of its own.
 EVERYTHING = r"""
@@ -40,7 +40,15 @@ edge Wrote: Author -> Document @card(1..3) @description("who wrote what") {
 """
 
 _TYPES = ["String", "String?", "I64", "F64?", "Bool", "Date?", "enum(a, b)", "enum(a, b, c)", "Vector(2)", "[String]?"]
-_ANNOTATIONS = ["", '@description("one")', '@description("two")', '@note("x", k="v")', "@index", "@unique", "@unique @index"]
+_ANNOTATIONS = [
+    "",
+    '@description("one")',
+    '@description("two")',
+    '@note("x", k="v")',
+    "@index",
+    "@unique",
+    "@unique @index",
+]
 
 
 @dataclass(frozen=True)

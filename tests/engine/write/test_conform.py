@@ -291,6 +291,12 @@ def test_elements_of_lists_follow_the_rules_of_their_type() -> None:
         _stored("floats", pa.array([[1.0], [1e300]]))
 
 
+def test_the_elements_of_a_list_are_renamed_to_item() -> None:
+    words = pa.array([["a"]], pa.list_(pa.field("element", pa.string())))
+
+    assert _stored("words", words).type.value_field.name == "item"
+
+
 def test_values_under_nulls_and_outside_the_slice_are_not_judged() -> None:
     elements = pa.array([1e300, 1e300, 1.0, 2.0])
     hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), elements, mask=pa.array([True, False]))

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -282,13 +281,10 @@ def test_a_value_of_another_json_type_is_refused_not_converted(name: str, value:
     _refused_thing(TypeMismatch, name, value)
 
 
-@pytest.mark.parametrize("value", ['"5"', "1"])
-def test_endpoints_are_strings(value: str) -> None:
-    line = f'{{"edge": "Knows", "from": {value}, "to": "b"}}'
-    if value == '"5"':
-        assert _read(line)[0][1].column("src").to_pylist() == ["5"]
-    else:
-        assert _refused(TypeMismatch, line).details["property"] == "from"
+def test_endpoints_are_strings_and_numbers_are_not_turned_into_them() -> None:
+    error = _refused(TypeMismatch, '{"edge": "Knows", "from": 1, "to": "b"}')
+
+    assert error.details == {"line": 3, "type": "Knows", "property": "from"}
 
 
 @pytest.mark.parametrize(
@@ -331,7 +327,7 @@ def test_text_that_is_not_a_date_is_refused(name: str, value: Any) -> None:
 def test_a_date_that_is_wrong_beside_right_ones_is_found() -> None:
     good, bad = '{"type": "Thing", "data": {"at": 5}}', '{"type": "Thing", "data": {"at": "nonsense"}}'
 
-    with pytest.raises(InvalidInput, match="Line 3: .*'nonsense'"):
+    with pytest.raises(InvalidInput, match=r"Line 3: .*'nonsense'"):
         _read(good, '{"type": "Thing", "data": {"at": "2026-04-14"}}', bad, good)
 
 
@@ -343,7 +339,7 @@ def test_a_vector_of_the_wrong_length_is_refused_with_both_lengths(value: str) -
 
 
 def test_a_bad_element_of_a_list_is_found_on_its_own_line() -> None:
-    lines = [json.dumps({"type": "Thing", "data": {"words": words}}) for words in (["a", "b"], [], None, ["c", 1])]
+    lines = [json.dumps({"type": "Thing", "data": {"words": words}}) for words in (["a", "b"], [], None, [1, "c"])]
 
     with pytest.raises(TypeMismatch, match="Line 4"):
         _read(*lines)
@@ -354,7 +350,7 @@ def test_a_bad_element_of_a_list_is_found_on_its_own_line() -> None:
     [
         ("base64:a", "base64"),
         ("base64:é", "base64"),
-        ("base64:YQ=*", "base64"),
+        ("base64:Y*Q==", "base64"),
         ("s3://bucket/key", "not supported yet"),
         ("", "not supported yet"),
     ],
@@ -396,7 +392,7 @@ def test_every_row_arrives_once_and_in_order_within_its_type(types: list[str], b
 
 
 def test_lines_of_later_batches_are_named_right() -> None:
-    lines: Iterable[str] = [GOOD] * 25 + ['{"type": "Person", "data": {"name": 1}}']
+    lines = [GOOD] * 25 + ['{"type": "Person", "data": {"name": 1}}']
 
     with pytest.raises(TypeMismatch, match="Line 26"):
         list(read_json_lines(lines, ACCEPTED, batch_rows=10))
@@ -421,4 +417,3 @@ def test_every_line_of_a_real_graph_loads_conforms_and_keeps_the_rules() -> None
     assert sum(rows.values()) == len(text.splitlines())
     assert rows["node:Pattern"] == text.count('{"type":"Pattern"')
     assert times[0] == 1_776_124_800_000
-    assert not any(math.isnan(time) for time in times)

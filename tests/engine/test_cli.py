@@ -1,0 +1,235 @@
+"""The command ``omnigraph``: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from omnigraph_engine.cli import cli
+from omnigraph_engine.graph import Graph
+
+ROWS = """\
+{"type": "Person", "data": {"name": "Ada", "age": 36}}
+{"type": "Person", "data": {"name": "Bob"}}
+{"edge": "Knows", "from": "Ada", "to": "Bob", "data": {}}
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def text(*arguments: object) -> str:
+    result = run(*arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def document(*arguments: object) -> Any:
+    return json.loads(text(*arguments, "--json"))
+
+
+@pytest.fixture
+def schema_file(tmp_path: Path, social: str) -> Path:
+    path = tmp_path / "social.pg"
+    path.write_bytes(social.encode())
+    return path
+
+
+@pytest.fixture
+def rows_file(tmp_path: Path) -> Path:
+    path = tmp_path / "people.jsonl"
+    path.write_text(ROWS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def graph(tmp_path: Path, social: str, rows_file: Path) -> Graph:
+    """A graph with two commits: its creation, and a load by alice."""
+    graph = Graph.create(tmp_path / "social.omni", social)
+    graph.load_jsonl(rows_file, actor="alice", message="[first] people")
+    return graph
+
+
+def test_init_creates_a_graph_and_names_its_tables(tmp_path: Path, schema_file: Path) -> None:
+    assert "node:Person" in text("init", tmp_path / "text.omni", schema_file)
+    created = document("init", tmp_path / "json.omni", schema_file)
+    assert created["tables"] == ["edge:Knows", "edge:WorksAt", "node:Company", "node:Person"]
+    assert created["commit"] == Graph.open(tmp_path / "json.omni").snapshot().commit.commit_id
+
+
+def test_init_keeps_the_line_ends_of_the_schema_file(tmp_path: Path, schema_file: Path, social: str) -> None:
+    schema_file.write_bytes(social.replace("\n", "\r\n").encode())
+    text("init", tmp_path / "graph.omni", schema_file)
+    assert Graph.open(tmp_path / "graph.omni").schema.source == social.replace("\n", "\r\n")
+
+
+def test_load_commits_a_file_and_reports_each_table(tmp_path: Path, schema_file: Path, rows_file: Path) -> None:
+    uri = tmp_path / "graph.omni"
+    text("init", uri, schema_file)
+    loaded = document("load", uri, rows_file, "--actor", "alice", "--message", "people")
+    assert (loaded["commit"]["actor"], loaded["commit"]["message"]) == ("alice", "people")
+    assert loaded["tables"]["node:Person"] == {"version": 2, "rows": 2, "inserted": 2, "updated": 0, "deleted": 0}
+    printed = text("load", uri, rows_file, "--mode", "merge")
+    assert "node:Person" in printed
+    assert Graph.open(uri).snapshot().commit.commit_id in printed
+
+
+def test_a_load_of_an_empty_file_commits_nothing(graph: Graph, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert text("load", graph.uri, empty) == "Nothing to commit.\n"
+    assert document("load", graph.uri, empty) == {"commit": None, "tables": {}}
+
+
+def test_snapshot_shows_key_version_branch_and_rows_of_each_table(graph: Graph) -> None:
+    shown = document("snapshot", graph.uri)
+    assert {"key": "node:Person", "version": 2, "branch": "main", "rows": 2} in shown["tables"]
+    lines = [line.split() for line in text("snapshot", graph.uri).splitlines()]
+    assert ["key", "version", "branch", "rows"] in lines
+    assert ["node:Person", "2", "main", "2"] in lines
+
+
+def test_snapshot_shows_a_branch_commit_version_or_time(graph: Graph) -> None:
+    newest, first = document("commit", "list", graph.uri)["commits"]
+    for selection, expected in (
+        (("--branch", "main"), newest),
+        (("--commit", first["id"]), first),
+        (("--version", 1), first),
+        (("--timestamp", first["created_at"]), first),
+    ):
+        assert document("snapshot", graph.uri, *selection)["commit"] == expected["id"]
+
+
+def test_schema_show_prints_the_diagram_or_the_exact_source(graph: Graph) -> None:
+    assert text("schema", "show", graph.uri) == graph.schema.diagram() + "\n"
+    assert text("schema", "show", graph.uri, "--source") == graph.schema.source
+    assert document("schema", "show", graph.uri) == {
+        "diagram": graph.schema.diagram(),
+        "source": graph.schema.source,
+    }
+
+
+def test_schema_plan_prints_the_steps_and_applies_nothing(graph: Graph, schema_file: Path, social: str) -> None:
+    schema_file.write_text(social.replace("    age: I32?\n", "    email: String?\n"), encoding="utf-8")
+    assert text("schema", "plan", graph.uri, schema_file).splitlines() == [
+        "add node:Person.email: String?",
+        "drop node:Person.age (destructive)",
+    ]
+    planned = document("schema", "plan", graph.uri, schema_file)
+    assert [step["kind"] for step in planned["steps"]] == ["add_property", "drop_property"]
+    assert Graph.open(graph.uri).schema.source == social
+
+
+def test_schema_plan_says_when_there_is_nothing_to_change(graph: Graph, schema_file: Path) -> None:
+    assert text("schema", "plan", graph.uri, schema_file) == "Nothing to change.\n"
+    assert document("schema", "plan", graph.uri, schema_file)["steps"] == []
+
+
+def test_commit_list_is_newest_first_and_can_be_narrowed(graph: Graph) -> None:
+    ids = [commit.commit_id for commit in graph.commits.list()]
+    assert [commit["id"] for commit in document("commit", "list", graph.uri, "--branch", "main")["commits"]] == ids
+    assert [commit["id"] for commit in document("commit", "list", graph.uri, "--limit", 1)["commits"]] == ids[:1]
+    assert [commit["id"] for commit in document("commit", "list", graph.uri, "--actor", "alice")["commits"]] == ids[:1]
+    printed = text("commit", "list", graph.uri).splitlines()
+    assert [line.split()[0] for line in printed[1:]] == ids
+
+
+def test_commit_show_prints_one_commit_with_its_message_as_it_was_given(graph: Graph) -> None:
+    newest, first = graph.commits.list()
+    shown = document("commit", "show", graph.uri, newest.commit_id)
+    assert (shown["parent"], shown["actor"], shown["message"]) == (first.commit_id, "alice", "[first] people")
+    assert "[first] people" in text("commit", "show", graph.uri, newest.commit_id)
+
+
+def test_branch_list_has_main(graph: Graph) -> None:
+    assert text("branch", "list", graph.uri).splitlines()[1].split()[0] == "main"
+    assert [branch["name"] for branch in document("branch", "list", graph.uri)["branches"]] == ["main"]
+
+
+def test_version_is_that_of_the_installed_package() -> None:
+    assert text("version") == f"omnigraph {version('omnigraph-spark')}\n"
+    assert document("version") == {"version": version("omnigraph-spark")}
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_failed_request_exits_1_with_error_and_hint_on_stderr_alone(graph: Graph, flags: tuple[str, ...]) -> None:
+    result = run("snapshot", graph.uri, "--branch", "mian", *flags)
+    assert (result.exit_code, result.stdout) == (1, "")
+    error, hint = result.stderr.splitlines()
+    assert error.startswith("error: OG1010 ")
+    assert hint == "hint: Did you mean 'main'?"
+
+
+def test_a_schema_file_that_is_not_text_is_a_failed_request(tmp_path: Path, schema_file: Path) -> None:
+    schema_file.write_bytes(b"\xff\xfe")
+    result = run("init", tmp_path / "graph.omni", schema_file)
+    assert result.exit_code == 1
+    assert result.stderr == f"error: OG4001 '{schema_file}' is not UTF-8 text.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("init", "graph.omni", "absent.pg"),
+        ("load", "graph.omni", "absent.jsonl"),
+        ("schema", "plan", "graph.omni", "absent.pg"),
+        ("load", "graph.omni", __file__, "--mode", "upsert"),
+        ("commit", "list", "graph.omni", "--limit", "0"),
+        ("no-such-command",),
+    ],
+)
+def test_wrong_usage_exits_2(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_malformed_storage_setting_is_wrong_usage_and_is_not_repeated() -> None:
+    result = run("snapshot", "s3://bucket/graph.omni", "--storage", "s3cr3t")
+    assert result.exit_code == 2
+    assert "expected KEY=VALUE" in result.stderr
+    assert "s3cr3t" not in result.stderr
+
+
+def test_an_unreachable_store_is_a_retryable_failure_and_exits_3(schema_file: Path) -> None:
+    settings = {
+        "aws_endpoint": "http://127.0.0.1:9",  # the discard port: nobody listens
+        "allow_http": "true",
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "test",
+        "aws_region": "us-east-1",
+    }
+    storage = [word for key, value in settings.items() for word in ("--storage", f"{key}={value}")]
+    result = run("init", "s3://bucket/graph.omni", schema_file, *storage)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("error: OG5001 ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.s3
+def test_storage_settings_reach_the_store(schema_file: Path, s3_options: dict[str, str], tmp_path: Path) -> None:
+    storage = [word for key, value in s3_options.items() for word in ("--storage", f"{key}={value}")]
+    uri = f"s3://graphs/{tmp_path.name}/cli.omni"
+    text("init", uri, schema_file, *storage)
+    assert document("snapshot", uri, *storage)["version"] == 1
+
+
+def test_the_help_documents_every_exit_code() -> None:
+    lines = [line.split()[:1] for line in text("--help").split("Exit codes:")[1].splitlines()]
+    assert [line[0] for line in lines if line and line[0].isdigit()] == ["0", "1", "2", "3"]
+
+
+def test_the_installed_command_prints_nothing_but_the_document_to_a_pipe(graph: Graph, rows_file: Path) -> None:
+    command = Path(sys.executable).with_name("omnigraph")
+    merged = subprocess.run(
+        [command, "load", graph.uri, rows_file, "--mode", "merge", "--json"], capture_output=True, check=True
+    )
+    assert merged.stderr == b""
+    # The edge has no key of its own, so merging it again inserts it again.
+    assert json.loads(merged.stdout)["tables"]["node:Person"]["updated"] == 2
