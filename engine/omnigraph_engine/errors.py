@@ -124,6 +124,32 @@ class PublishContention(OmnigraphError):
     retryable = True
 
 
+class OutcomeUnknown(OmnigraphError):
+    """The store failed while the commit was being decided; ``details`` has commit_id. Look before writing again."""
+
+    code = "OG2003"
+
+
+class WriterBusy(OmnigraphError):
+    """Another operation on the same tables is under way and was still alive when the wait ended."""
+
+    code = "OG2004"
+    retryable = True
+
+
+class SidecarUnreadable(OmnigraphError):
+    """A recovery document is damaged, newer than this package, or another engine's to finish; nothing was changed."""
+
+    code = "OG2005"
+
+
+class OperationUndone(OmnigraphError):
+    """A recovery took this write for abandoned and undid it; nothing of it is visible."""
+
+    code = "OG2006"
+    retryable = True
+
+
 # -- OG3: schema --------------------------------------------------------------------------------------------
 
 
@@ -188,6 +214,18 @@ class MissingEndpoint(ConstraintViolation):
     """An edge names a node that does not exist."""
 
     code = "OG4005"
+
+
+class UniqueViolation(ConstraintViolation):
+    """Two rows hold the same value of a ``@unique`` property or group of properties."""
+
+    code = "OG4006"
+
+
+class CardinalityViolation(ConstraintViolation):
+    """A source would have fewer or more edges of one type than its ``@card`` allows."""
+
+    code = "OG4007"
 
 
 # -- OG5: storage -------------------------------------------------------------------------------------------

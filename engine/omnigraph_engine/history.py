@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import islice
 
 from omnigraph_engine.errors import CommitNotFound, InvalidArgument
@@ -11,6 +11,8 @@ from omnigraph_engine.manifest.dataset import BranchInfo, Manifest, list_branche
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
 from omnigraph_engine.manifest.state import commits, find_commit
 from omnigraph_engine.storage import Storage
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def stored_branch(name: str) -> str | None:
@@ -26,6 +28,8 @@ class Commits:
 
     def list(self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None) -> list[GraphCommit]:
         """The commits visible on a branch, newest first: its own, then those it inherited."""
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit is {limit}; it must not be negative.")
         found: Iterator[GraphCommit] = commits(open_manifest(self._storage, stored_branch(branch)).rows)
         return list(islice((commit for commit in found if actor is None or commit.actor == actor), limit))
 
@@ -82,18 +86,21 @@ def manifest_at(
             )
         found = Commits(storage).show(commit)
         return open_manifest(storage, found.branch, found.manifest_version)
-    name = stored_branch(branch or MAIN)
+    name = stored_branch(MAIN if branch is None else branch)
     if timestamp is not None:
-        return open_manifest(storage, name, _version_at(storage, name, timestamp))
+        found = _commit_at(storage, name, _moment(timestamp))
+        # What a branch showed before it was forked is what the branch it inherits from showed.
+        return open_manifest(storage, found.branch, found.manifest_version)
+    if version is not None and not (isinstance(version, int) and 0 < version < 2**63):
+        raise InvalidArgument(f"version is {version!r}.", hint="Manifest versions are whole numbers, the first is 1.")
     return open_manifest(storage, name, version)
 
 
-def _version_at(storage: Storage, branch: str | None, timestamp: datetime | str) -> int:
-    moment = _moment(timestamp)
-    micros = int(moment.timestamp() * 1_000_000)
+def _commit_at(storage: Storage, branch: str | None, moment: datetime) -> GraphCommit:
+    micros = (moment - _EPOCH) // timedelta(microseconds=1)  # a float of seconds would be off by one here and there
     for commit in commits(open_manifest(storage, branch).rows):
         if commit.created_at <= micros:
-            return commit.manifest_version
+            return commit
     raise CommitNotFound(
         f"'{branch or MAIN}' has no commit as early as {moment.isoformat()}.",
         details={"branch": branch or MAIN, "timestamp": moment.isoformat()},
@@ -109,4 +116,6 @@ def _moment(timestamp: datetime | str) -> datetime:
                 f"'{timestamp}' is not a time.",
                 hint="Use ISO 8601, e.g. 2026-11-18T09:30:00Z; without a zone it is UTC.",
             ) from error
+    if not isinstance(timestamp, datetime):
+        raise InvalidArgument(f"timestamp is {timestamp!r}.", hint="Give a datetime or a text in ISO 8601.")
     return timestamp.replace(tzinfo=timezone.utc) if timestamp.tzinfo is None else timestamp

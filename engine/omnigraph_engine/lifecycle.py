@@ -7,6 +7,8 @@ creation writes first are residue if it dies, and neither a later creation nor a
 from __future__ import annotations
 
 import json
+import logging
+import os
 import time
 
 from ulid import ULID
@@ -20,6 +22,7 @@ from omnigraph_engine.errors import (
     ObjectExists,
     ObjectNotFound,
     SchemaContractBroken,
+    StorageError,
 )
 from omnigraph_engine.manifest.dataset import MANIFEST, Manifest, create_manifest, open_manifest
 from omnigraph_engine.manifest.rows import GraphCommit, GraphHead, Row, TableRegistration, TableVersion
@@ -30,6 +33,8 @@ from omnigraph_engine.schema.contract import IR_FILE, SOURCE_FILE, STATE_FILE, S
 from omnigraph_engine.schema.identity import AcceptedSchema, accept_initial
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.heads import create_table
+
+_log = logging.getLogger(__name__)
 
 CLAIM = "__init_claim.json"
 
@@ -43,35 +48,68 @@ def create_graph(storage: Storage, source: str) -> SchemaContract:
         GraphCreationPending: another creation is under way, or died; what it left is never taken over.
     """
     contract = SchemaContract(source, accept_initial(parse_catalog(source)))
-    storage.make_root()
     _claim(storage)
     for name, text in contract.files().items():
         storage.put_if_absent(name, text.encode())
     create_manifest(storage, _genesis(storage, contract.accepted))
-    storage.delete(CLAIM)
+    _release(storage)
     return contract
 
 
 def _claim(storage: Storage) -> None:
-    """Takes the address for this creation, or says what is there."""
-    before = storage.list(limit=100)
-    if CLAIM in before:
-        raise _pending(storage)
-    if any(path.startswith(f"{MANIFEST}/") for path in before):
-        raise GraphExists(
-            f"There is a graph at '{storage.root}' already.", hint="Open it with Graph.open, or choose another address."
-        )
-    if before:
-        raise GraphExists(
-            f"'{storage.root}' is not empty: it holds '{before[0]}'"
-            + (f" and {len(before) - 1} more." if len(before) > 1 else "."),
-            hint="A graph needs a folder of its own; choose another address, or empty this one.",
-        )
+    """Takes the address, which is empty, for this creation, or says what is there."""
+    if storage.is_local and storage.root_exists() and not os.path.isdir(storage.root):
+        raise GraphExists(f"'{storage.root}' is a file.", hint="A graph needs a folder of its own.")
+    storage.make_root()
+    _refuse_occupied(storage)
     claim = {"version": 1, "attempt_id": str(ULID())}
     try:
         storage.put_if_absent(CLAIM, json.dumps(claim, separators=(",", ":")).encode())
     except ObjectExists as error:
         raise _pending(storage) from error
+    try:
+        # Another creation may have come and gone between the look above and our claim. From here on none can.
+        _refuse_occupied(storage, claimed=True)
+    except GraphExists:
+        _release(storage)
+        raise
+
+
+def _refuse_occupied(storage: Storage, *, claimed: bool = False) -> None:
+    found = storage.list(limit=100)
+    if _has_manifest(storage):  # before the claim: one that outlived its creation must not pass for an empty address
+        raise GraphExists(
+            f"There is a graph at '{storage.root}' already.", hint="Open it with Graph.open, or choose another address."
+        )
+    if not claimed and _has_claim(storage):
+        raise _pending(storage)
+    foreign = [path for path in found if path != CLAIM]
+    if foreign:
+        raise GraphExists(
+            f"'{storage.root}' is not empty: it holds '{foreign[0]}'"
+            + (f" and {len(foreign) - 1} more." if len(foreign) > 1 else "."),
+            hint="A graph needs a folder of its own; choose another address, or empty this one.",
+        )
+
+
+def _release(storage: Storage) -> None:
+    try:
+        storage.delete(CLAIM)
+    except StorageError as error:  # beside a manifest a claim means nothing, so this is no reason to fail
+        _log.warning("'%s' could not be removed and may be deleted by hand: %s", storage.uri(CLAIM), error)
+
+
+def _has_claim(storage: Storage) -> bool:
+    try:
+        storage.size(CLAIM)
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _has_manifest(storage: Storage) -> bool:
+    """Whether a version of it was ever published; staged files of a commit that died do not make a graph."""
+    return any(path.endswith(".manifest") for path in storage.list(f"{MANIFEST}/_versions"))
 
 
 def _pending(storage: Storage) -> GraphCreationPending:
@@ -109,10 +147,20 @@ def open_graph(storage: Storage) -> tuple[SchemaContract, Manifest]:
         GraphNotFound, NotAGraph, GraphCreationPending: there is no graph here, and what is there instead.
         GraphDamaged, GraphTooOld, GraphTooNew, SchemaContractBroken: there is one, but it cannot be trusted or read.
     """
+    if storage.is_local and not os.path.isdir(storage.root):
+        raise _no_graph(storage)
     try:
         manifest = open_manifest(storage)
-    except ObjectNotFound as error:
+    except (ObjectNotFound, GraphDamaged) as error:
+        if _has_manifest(storage):
+            raise
         raise _no_graph(storage) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # what Lance does on some torn files; it is no Exception
+            raise
+        raise GraphDamaged(
+            f"The manifest of '{storage.root}' cannot be opened: {error}", hint="Restore __manifest from a backup."
+        ) from error
     contract = read_contract(*(_schema_file(storage, name) for name in (SOURCE_FILE, IR_FILE, STATE_FILE)))
     check_agreement(contract.accepted, manifest.state)
     return contract, manifest
@@ -124,7 +172,9 @@ def _no_graph(storage: Storage) -> GraphNotFound | NotAGraph | GraphCreationPend
             f"There is nothing at '{storage.root}'.",
             hint="Check the address, or create a graph there with Graph.create.",
         )
-    if CLAIM in storage.list(limit=100):
+    if storage.is_local and not os.path.isdir(storage.root):
+        return NotAGraph(f"'{storage.root}' is a file.", hint="Give the folder that Graph.create was given.")
+    if _has_claim(storage):
         return _pending(storage)
     return NotAGraph(
         f"'{storage.root}' is not a graph: it has no '{MANIFEST}'.", hint="Give the folder that Graph.create was given."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -98,27 +99,155 @@ def test_the_folder_holds_the_schema_files_and_one_dataset_per_type_and_nothing_
         assert versions - {"latest_version_hint.json"} == {f"{2**64 - 2:020d}.manifest"}
 
 
-def test_the_schema_files_are_the_text_itself_and_pretty_json(graph: Graph, social: str) -> None:
+def _property(name: str, scalar: str, *, nullable: bool = True, key: bool = False, **identity: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        **identity,
+        "prop_type": {"scalar": scalar, "nullable": nullable, "list": False, "enum_values": None},
+        "annotations": [],
+        "property_constraints": ["key"] if key else [],
+        "embed_source": None,
+        "declared_directly": True,
+        "satisfies_interface_properties": [],
+    }
+
+
+def _key_name(**identity: int) -> dict[str, Any]:
+    return _property("name", "String", nullable=False, key=True, **identity)
+
+
+SHAPE = {
+    "interfaces": [],
+    "nodes": [
+        {
+            "name": "Company",
+            "annotations": [],
+            "implements": [],
+            "properties": [_key_name()],
+            "constraints": [{"Key": ["name"]}],
+        },
+        {
+            "name": "Person",
+            "annotations": [],
+            "implements": [],
+            "properties": [_property("age", "I32"), _key_name()],
+            "constraints": [{"Key": ["name"]}],
+        },
+    ],
+    "edges": [
+        {
+            "name": "Knows",
+            "from_type": "Person",
+            "to_type": "Person",
+            "cardinality": {"min": 0, "max": None},
+            "annotations": [],
+            "properties": [_property("since", "Date")],
+            "constraints": [],
+        },
+        {
+            "name": "WorksAt",
+            "from_type": "Person",
+            "to_type": "Company",
+            "cardinality": {"min": 0, "max": None},
+            "annotations": [],
+            "properties": [],
+            "constraints": [],
+        },
+    ],
+}
+
+
+def _key_constraint(type_id: int, type_name: str, property_id: int) -> dict[str, Any]:
+    field = {
+        "kind": "property",
+        "owner_type_id": type_id,
+        "owner_type_name": type_name,
+        "property_id": property_id,
+        "property_name": "name",
+    }
+    return {"kind": "key", "fields": [field]}
+
+
+def _ir(domain: str) -> dict[str, Any]:
+    company, person = ({"type_id": number, "type_name": name} for number, name in ((1, "Company"), (2, "Person")))
+    return {
+        "ir_version": 2,
+        "schema_identity_domain": domain,
+        "next_identity_id": 13,
+        "interfaces": [],
+        "nodes": [
+            {
+                "name": "Company",
+                "type_id": 1,
+                "table_incarnation_id": 9,
+                "annotations": [],
+                "implements": [],
+                "properties": [_key_name(property_id=5)],
+                "constraints": [_key_constraint(1, "Company", 5)],
+            },
+            {
+                "name": "Person",
+                "type_id": 2,
+                "table_incarnation_id": 10,
+                "annotations": [],
+                "implements": [],
+                "properties": [_property("age", "I32", property_id=6), _key_name(property_id=7)],
+                "constraints": [_key_constraint(2, "Person", 7)],
+            },
+        ],
+        "edges": [
+            {
+                "name": "Knows",
+                "type_id": 3,
+                "table_incarnation_id": 11,
+                "from_type": person,
+                "to_type": person,
+                "cardinality": {"min": 0, "max": None},
+                "annotations": [],
+                "properties": [_property("since", "Date", property_id=8)],
+                "constraints": [],
+            },
+            {
+                "name": "WorksAt",
+                "type_id": 4,
+                "table_incarnation_id": 12,
+                "from_type": person,
+                "to_type": company,
+                "cardinality": {"min": 0, "max": None},
+                "annotations": [],
+                "properties": [],
+                "constraints": [],
+            },
+        ],
+    }
+
+
+def _hash(document: dict[str, Any]) -> str:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def test_the_schema_files_are_the_text_itself_the_schema_with_its_identities_and_their_hashes(
+    graph: Graph, social: str
+) -> None:
     root = Path(graph.uri)
+    domain = json.loads((root / "_schema.ir.json").read_text())["schema_identity_domain"]
+    assert domain == str(ULID.from_str(domain))
+    state = {
+        "format_version": 2,
+        "schema_shape_hash": _hash(SHAPE),
+        "schema_ir_hash": _hash(_ir(domain)),
+        "schema_identity_version": 2,
+        "schema_identity_domain": domain,
+    }
     assert (root / "_schema.pg").read_bytes() == social.encode()
-    ir = json.loads((root / "_schema.ir.json").read_text())
-    assert list(ir) == ["ir_version", "schema_identity_domain", "next_identity_id", "interfaces", "nodes", "edges"]
-    assert (ir["ir_version"], ir["next_identity_id"]) == (2, 13)
-    assert [(node["name"], node["type_id"], node["table_incarnation_id"]) for node in ir["nodes"] + ir["edges"]] == [
-        ("Company", 1, 9),
-        ("Person", 2, 10),
-        ("Knows", 3, 11),
-        ("WorksAt", 4, 12),
-    ]
-    state = json.loads((root / "__schema_state.json").read_text())
-    assert list(state) == [
-        "format_version",
-        "schema_shape_hash",
-        "schema_ir_hash",
-        "schema_identity_version",
-        "schema_identity_domain",
-    ]
-    assert state["schema_identity_domain"] == ir["schema_identity_domain"] == str(ULID.from_str(ir[list(ir)[1]]))
+    assert (root / "_schema.ir.json").read_text() == json.dumps(_ir(domain), indent=2)
+    assert (root / "__schema_state.json").read_text() == json.dumps(state, indent=2)
+
+
+def test_each_graph_has_an_identity_domain_of_its_own(graph: Graph, tmp_path: Path, social: str) -> None:
+    other = Graph.create(tmp_path / "other.omni", social)
+    assert graph.schema.accepted.domain != other.schema.accepted.domain
 
 
 def test_the_manifest_has_the_columns_keys_and_stamp_of_version_6(graph: Graph) -> None:
@@ -151,6 +280,8 @@ def test_every_dataset_is_of_file_format_2_2_with_stable_row_ids_and_no_config(g
     assert dataset.data_storage_version == "2.2"
     assert dataset.has_stable_row_ids
     assert dataset.config() == {}
+    assert dataset.metadata == {}
+    assert dataset.describe_indices() == []
 
 
 @pytest.mark.parametrize(

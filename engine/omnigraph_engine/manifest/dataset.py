@@ -20,8 +20,16 @@ from omnigraph_engine.errors import (
     ObjectNotFound,
     did_you_mean,
 )
-from omnigraph_engine.manifest.rows import INTERNAL_SCHEMA_VERSION, MAIN, MANIFEST_SCHEMA, STAMP_KEY, Row, to_table
-from omnigraph_engine.manifest.state import ManifestState, rebuild
+from omnigraph_engine.manifest.rows import (
+    INTERNAL_SCHEMA_VERSION,
+    MAIN,
+    MANIFEST_SCHEMA,
+    STAMP_KEY,
+    GraphCommit,
+    Row,
+    to_table,
+)
+from omnigraph_engine.manifest.state import ManifestState, find_commit, rebuild
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import lance_errors, one_line
 
@@ -36,14 +44,22 @@ class BranchInfo:
     parent: str | None  # None for main itself
     parent_version: int | None  # the manifest version it was forked at
     created_at: int | None  # seconds since the epoch
+    identifier: tuple[tuple[int, str], ...]  # which life of the name this is; empty for main
 
 
 class Manifest:
     """One version of one branch's manifest, read once."""
 
-    def __init__(self, storage: Storage, branch: str | None, dataset: LanceDataset) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        branch: str | None,
+        dataset: LanceDataset,
+        branch_identifier: tuple[tuple[int, str], ...] = (),
+    ) -> None:
         self.storage = storage
         self.branch = branch
+        self.branch_identifier = branch_identifier
         self._dataset = dataset
 
     @property
@@ -58,6 +74,10 @@ class Manifest:
     @cached_property
     def state(self) -> ManifestState:
         return rebuild(self.rows, branch=self.branch, version=self.version)
+
+    def find_commit(self, commit_id: str) -> GraphCommit | None:
+        """The commit of that id, when it is visible here."""
+        return find_commit(self.rows, commit_id)
 
 
 def branch_path(branch: str | None) -> str:
@@ -89,14 +109,14 @@ def open_manifest(storage: Storage, branch: str | None = None, version: int | No
     """
     if branch is None:
         return Manifest(storage, None, _open(storage, None, version))
-    known = list_branches(storage)
-    if branch not in {info.name for info in known}:
+    known = {info.name: info for info in list_branches(storage)}
+    if branch not in known:
         raise BranchNotFound(
             f"The graph has no branch '{branch}'.",
             details={"branch": branch},
-            hint=did_you_mean(branch, [info.name for info in known]),
+            hint=did_you_mean(branch, known),
         )
-    return Manifest(storage, branch, _open(storage, branch, version))
+    return Manifest(storage, branch, _open(storage, branch, version), known[branch].identifier)
 
 
 def list_branches(storage: Storage) -> list[BranchInfo]:
@@ -109,9 +129,15 @@ def list_branches(storage: Storage) -> list[BranchInfo]:
         refs: dict[str, Any] = root.branches.list()
     visible = sorted((name, ref) for name, ref in refs.items() if not name.startswith("__"))
     return [
-        BranchInfo(MAIN, None, None, None),
+        BranchInfo(MAIN, None, None, None, ()),
         *(
-            BranchInfo(name, ref["parent_branch"] or MAIN, ref["parent_version"], ref["create_at"])
+            BranchInfo(
+                name=name,
+                parent=ref["parent_branch"] or MAIN,
+                parent_version=ref["parent_version"],
+                created_at=ref["create_at"],
+                identifier=tuple((int(version), str(life)) for version, life in ref["branch_identifier"]),
+            )
             for name, ref in visible
         ),
     ]

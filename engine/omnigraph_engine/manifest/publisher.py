@@ -18,12 +18,12 @@ from lance.dataset import LanceOperation, Transaction
 from lance.optimize import Compaction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from omnigraph_engine.errors import OmnigraphError, PublishContention, StorageError, VersionConflict
+from omnigraph_engine.errors import CommitNotFound, OmnigraphError, PublishContention, StorageError, VersionConflict
 from omnigraph_engine.manifest.dataset import branch_path, open_manifest
 from omnigraph_engine.manifest.rows import GraphCommit, GraphHead, TableVersion, to_table
 from omnigraph_engine.manifest.state import ManifestState, find_commit
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.exact import commit_exact, one_line, open_guarded
+from omnigraph_engine.tables.exact import ExactHead, commit_exact, latest_version, one_line, open_guarded
 from omnigraph_engine.tables.staged import new_transaction_uuid
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 PUBLISH_ATTEMPTS = 10
 # Every publish leaves one small fragment. Reading costs a request or two per fragment, so they are folded together once
 # this many stand side by side, into fragments of a bounded size: neither reading nor folding grows with history.
-FOLD_AT_FRAGMENTS = 16
+FOLD_AT_FRAGMENTS = 8
 ROWS_PER_FOLDED_FRAGMENT = 32_768
 
 
@@ -129,16 +129,35 @@ def _swap(storage: Storage, state: ManifestState, publication: Publication) -> G
     merge = dataset.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
     try:
         merge.use_index(False).conflict_retries(0).execute(rows)
-    except OSError as error:
-        if guard.lost or str(error).startswith("Too many concurrent writers"):
-            raise PublishContention(
-                f"Other writers kept publishing on '{state.branch_name}'; commit {commit.commit_id} is not visible.",
-                details={"branch": state.branch_name, "commit_id": commit.commit_id},
-                hint="Retry, or let fewer jobs commit to this branch at once.",
-            ) from error
-        raise StorageError(f"Publishing on '{state.branch_name}' failed: {one_line(error)}") from error
-    _fold(storage, path, dataset)
+    except Exception as error:
+        if not _landed(storage, commit):
+            raise _failure(storage, state, commit, guard, error) from error
+    else:
+        _fold(storage, path, dataset)
     return commit
+
+
+def _landed(storage: Storage, commit: GraphCommit) -> bool:
+    """Whether a commit whose answer was lost is visible: its own id stands in the version it was to make."""
+    try:
+        manifest = open_manifest(storage, commit.branch, commit.manifest_version)
+    except CommitNotFound:
+        return False
+    return find_commit(manifest.rows, commit.commit_id) is not None
+
+
+def _failure(
+    storage: Storage, state: ManifestState, commit: GraphCommit, guard: ExactHead, error: Exception
+) -> PublishContention | StorageError:
+    """The typed error for a swap that did not land: contention when somebody was faster, else a storage failure."""
+    # Lance refuses some swaps over what landed since in words of its own, before it asks the guard.
+    if guard.lost or latest_version(storage, branch_path(commit.branch)) != state.version:
+        return PublishContention(
+            f"Other writers kept publishing on '{state.branch_name}'; commit {commit.commit_id} is not visible.",
+            details={"branch": state.branch_name, "commit_id": commit.commit_id},
+            hint="Retry, or let fewer jobs commit to this branch at once.",
+        )
+    return StorageError(f"Publishing on '{state.branch_name}' failed: {one_line(error)}")
 
 
 def _fold(storage: Storage, path: str, dataset: LanceDataset) -> None:
@@ -146,7 +165,8 @@ def _fold(storage: Storage, path: str, dataset: LanceDataset) -> None:
 
     The commit before it is visible already, so whatever goes wrong here is somebody else's turn later.
     """
-    if len(dataset.get_fragments()) < FOLD_AT_FRAGMENTS:
+    small = [part for part in dataset.get_fragments() if part.physical_rows < ROWS_PER_FOLDED_FRAGMENT]
+    if len(small) < FOLD_AT_FRAGMENTS:
         return
     try:
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": ROWS_PER_FOLDED_FRAGMENT})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -208,6 +209,58 @@ class Tombstone:
         tombstone = cls(row["table_key"], _identity(row), int(row["table_version"]))
         _require(row, tombstone.object_id)
         return tombstone
+
+
+@dataclass(frozen=True)
+class AppTransaction:
+    """The newest write that an application made under a number of its own; replays of it find it and do nothing."""
+
+    app_id: str
+    version: int
+    commit_id: str
+
+    @property
+    def object_id(self) -> str:
+        return f"spark_txn:{self.app_id}"
+
+    def to_row(self) -> Row:
+        metadata = {"app_id": self.app_id, "version": self.version, "commit_id": self.commit_id}
+        return _row(self.object_id, "spark_txn", metadata=metadata)
+
+    @classmethod
+    def from_row(cls, row: Row) -> AppTransaction:
+        metadata = _metadata(row)
+        transaction = cls(str(metadata.get("app_id")), int(metadata.get("version", 0)), str(metadata.get("commit_id")))
+        _require(row, transaction.object_id)
+        return transaction
+
+
+class AbortState(str, Enum):
+    UNDOING = "undoing"  # decided; its tables may not all be back yet
+    DONE = "done"  # its tables are back, and published as such
+
+
+@dataclass(frozen=True)
+class Abort:
+    """This operation never becomes visible. Published before anything of it is undone."""
+
+    operation_id: str
+    state: AbortState
+
+    @property
+    def object_id(self) -> str:
+        return f"spark_abort:{self.operation_id}"
+
+    def to_row(self) -> Row:
+        return _row(self.object_id, "spark_abort", metadata={"state": self.state.value})
+
+    @classmethod
+    def from_row(cls, row: Row) -> Abort:
+        operation_id = row["object_id"].removeprefix("spark_abort:")
+        try:
+            return cls(operation_id, AbortState(_metadata(row).get("state")))
+        except ValueError as error:
+            raise _damaged(row, "has an unknown state") from error
 
 
 def to_table(rows: Iterable[Row]) -> pa.Table:

@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import GraphDamaged
-from omnigraph_engine.manifest.rows import MAIN, GraphCommit, TableRegistration, TableVersion, Tombstone
+from omnigraph_engine.manifest.rows import (
+    MAIN,
+    Abort,
+    AbortState,
+    AppTransaction,
+    GraphCommit,
+    TableRegistration,
+    TableVersion,
+    Tombstone,
+)
 from omnigraph_engine.schema.identity import TableIdentity
 
 
@@ -36,6 +45,8 @@ class ManifestState:
     version: int
     tables: Mapping[str, PublishedTable]  # by table_key, sorted
     head: GraphCommit  # the greatest commit visible here: the parent of the next one
+    app_transactions: Mapping[str, AppTransaction]  # by application id
+    aborts: Mapping[str, AbortState]  # by operation id
 
     @property
     def branch_name(self) -> str:
@@ -44,7 +55,16 @@ class ManifestState:
 
 def rebuild(rows: pa.Table, *, branch: str | None, version: int) -> ManifestState:
     """The state that these rows describe. Refuses rows that contradict each other with ``GraphDamaged``."""
-    return ManifestState(branch, version, _live_tables(rows), _greatest_commit(rows))
+    transactions = map(AppTransaction.from_row, _of_type(rows, "spark_txn"))
+    aborts = map(Abort.from_row, _of_type(rows, "spark_abort"))
+    return ManifestState(
+        branch=branch,
+        version=version,
+        tables=_live_tables(rows),
+        head=_greatest_commit(rows),
+        app_transactions={transaction.app_id: transaction for transaction in transactions},
+        aborts={abort.operation_id: abort.state for abort in aborts},
+    )
 
 
 def commits(rows: pa.Table) -> Iterator[GraphCommit]:

@@ -51,15 +51,15 @@ def read_contract(source: str, ir: str, state: str) -> SchemaContract:
     """
     recorded = _read_state(state)
     catalog = _parse_source(source)
-    shape = shape_hash(catalog)
-    if shape != recorded["schema_shape_hash"]:
+    accepted = parse_ir(ir)
+    shape, accepted_shape = shape_hash(catalog), shape_hash(accepted.catalog)
+    if shape not in (accepted_shape, recorded["schema_shape_hash"]):
         raise SchemaContractBroken(
             f"{SOURCE_FILE} was edited by hand: it no longer means the schema this graph accepted.",
-            details={"expected": recorded["schema_shape_hash"], "found": shape},
+            details={"expected": accepted_shape, "found": shape},
             hint=_EDITED,
         )
-    accepted = parse_ir(ir)
-    if shape_hash(accepted.catalog) != shape:
+    if shape != accepted_shape:
         raise SchemaContractBroken(f"{IR_FILE} and {SOURCE_FILE} describe different schemas.")
     contract = SchemaContract(source, replace(accepted, catalog=catalog))
     for member, expected in _state(contract.accepted).items():
@@ -103,3 +103,8 @@ def _parse_source(source: str) -> Catalog:
         raise SchemaContractBroken(
             f"{SOURCE_FILE} was edited by hand: it is no longer a valid schema: {error.message}", hint=_EDITED
         ) from error
+
+
+def recorded_ir_hash(state: str) -> str:
+    """Which accepted schema the text of the state file names."""
+    return str(_read_state(state)["schema_ir_hash"])

@@ -143,7 +143,7 @@ class _Reader:
             name,
             properties=self._properties(name, entry),
             annotations=_annotations(entry),
-            implements=tuple(sorted(reference.text("type_name") for reference in entry.entries("implements"))),
+            implements=tuple(sorted({reference.text("type_name") for reference in entry.entries("implements")})),
             constraints=_constraints("node", entry),
         )
 

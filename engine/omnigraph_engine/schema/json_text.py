@@ -21,7 +21,10 @@ def load_object(file_name: str, text: str) -> dict[str, Any]:
     """
     try:
         document = json.loads(text, object_pairs_hook=_members)
-    except ValueError as error:
+        compact_json(
+            document
+        ).encode()  # Python reads NaN and escapes of half a character; neither can be written again
+    except (ValueError, RecursionError) as error:
         raise SchemaContractBroken(f"{file_name} is not JSON: {error}.") from error
     if not isinstance(document, dict):
         raise SchemaContractBroken(f"{file_name} is not a JSON object.")

@@ -37,7 +37,6 @@ from omnigraph_engine.schema.steps import (
     AddProperty,
     AddType,
     ChangeMetadata,
-    DropIndex,
     DropProperty,
     DropType,
     RenameProperty,
@@ -199,10 +198,8 @@ class _Comparison:
         for rule in went:
             if isinstance(rule, Key) or not self._dropped.isdisjoint(_columns(rule)):
                 continue
-            if isinstance(rule, Index):
-                yield DropIndex(*self._place, rule.columns)
-            else:
-                yield Unsupported(*self._place, None, f"{_spelled(rule)} cannot be taken away. {_NEW_TYPE}")
+            why = "Keep it; it costs nothing and changes no answer." if isinstance(rule, Index) else _NEW_TYPE
+            yield Unsupported(*self._place, None, f"{_spelled(rule)} cannot be taken away. {why}")
 
     def _renamed(self, rule: Constraint) -> Constraint:
         if isinstance(rule, (Range, Check)):

@@ -131,17 +131,6 @@ class AddIndex(_OnType):
 
 
 @dataclass(frozen=True)
-class DropIndex(_OnType):
-    """The intent goes, and no stored value with it: indexes are derived and change no answer."""
-
-    kind = "drop_index"
-    columns: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"drop index {self.entity}({', '.join(self.columns)})"
-
-
-@dataclass(frozen=True)
 class ChangeMetadata(_OnTypeOrProperty):
     """Only the schema files change: annotations, or where an unchanged constraint is written."""
 
@@ -171,7 +160,6 @@ Step = (
     | DropProperty
     | WidenEnum
     | AddIndex
-    | DropIndex
     | ChangeMetadata
     | Unsupported
 )

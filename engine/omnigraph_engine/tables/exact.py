@@ -16,8 +16,6 @@ from typing import Any
 import lance
 from lance import LanceDataset
 from lance.dataset import Transaction
-from lance_namespace import LanceNamespace
-from lance_namespace.errors import ConcurrentModificationError
 
 from omnigraph_engine.errors import ObjectExists, ObjectNotFound, OmnigraphError, StorageError, VersionConflict
 from omnigraph_engine.storage import Storage
@@ -25,8 +23,11 @@ from omnigraph_engine.storage import Storage
 _TABLE_ID = ["table"]  # a guard serves one dataset; Lance wants some id for it
 
 
-class ExactHead(LanceNamespace):
-    """Publishes version ``base + 1`` of one dataset, or refuses."""
+class ExactHead:
+    """Publishes version ``base + 1`` of one dataset, or refuses.
+
+    Lance calls it by its methods' names. It has no base class because importing Lance's own costs every process a second.
+    """
 
     def __init__(self, storage: Storage, path: str, base_version: int) -> None:
         self._storage = storage
@@ -38,24 +39,23 @@ class ExactHead(LanceNamespace):
     def namespace_id(self) -> str:
         return f"omnigraph-exact:{self._storage.uri(self._path)}"
 
-    # Lance calls both with plain dicts, whatever the annotations of the base class say.
-    def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
+    def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
         version = int(request["version"])
         if version != self._target:
             self.lost = True
-            raise ConcurrentModificationError(f"HEAD moved: the commit would land at {version}, not {self._target}")
+            raise RuntimeError(f"HEAD moved: the commit would land at {version}, not {self._target}")
         staged = f"{self._path}/_versions/{request['manifest_path'].rsplit('/', 1)[-1]}"
         manifest = self._storage.get(staged)
         try:
             self._storage.put_if_absent(manifest_path(self._path, version), manifest)
         except ObjectExists as error:
             self.lost = True
-            raise ConcurrentModificationError(f"version {version} exists already") from error
+            raise RuntimeError(f"version {version} exists already") from error
         self.manifest_size = len(manifest)
         self._discard(staged)
         return self._describe(version, len(manifest))
 
-    def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
+    def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
         version = int(request["version"])
         return self._describe(version, self._storage.size(manifest_path(self._path, version)))
 

@@ -36,6 +36,14 @@ class FragmentInfo:
 
 
 @dataclass(frozen=True)
+class TableDelta:
+    """What a later version of a table has that an earlier one had not."""
+
+    changed: tuple[int, ...]  # fragments that hold all rows which have come; they may hold older rows too
+    lost: bool  # whether rows of the earlier version may be gone
+
+
+@dataclass(frozen=True)
 class TableRef:
     """Which version of which table: all that is needed to open it, anywhere."""
 
@@ -111,6 +119,13 @@ class Table:
         """The parts of the table, from metadata alone."""
         return [FragmentInfo(part.fragment_id, part.count_rows()) for part in self.dataset.get_fragments()]
 
+    def delta_since(self, before: Table) -> TableDelta:
+        """What has changed since an earlier version of the same line, from metadata alone."""
+        then, now = _fragment_marks(before.dataset), _fragment_marks(self.dataset)
+        changed = tuple(number for number, (files, _) in now.items() if number not in then or then[number][0] != files)
+        lost = any(number not in now or now[number] != mark for number, mark in then.items())
+        return TableDelta(changed, lost)
+
     @property
     def _name(self) -> str:
         branch = f" on '{self.ref.branch}'" if self.ref.branch else ""
@@ -137,3 +152,11 @@ class Table:
                     hint="Filters are SQL expressions over the table's columns, e.g. \"age > 30 AND name = 'Ada'\".",
                 ) from error
             raise StorageError(f"Reading {self._name} failed: {one_line(error)}") from error
+
+
+def _fragment_marks(dataset: LanceDataset) -> dict[int, tuple[tuple[str, ...], int]]:
+    """Per fragment its data files and how many of its rows are deleted: equal marks mean equal rows."""
+    return {
+        part.fragment_id: (tuple(file.path for file in part.metadata.files), part.num_deletions)
+        for part in dataset.get_fragments()
+    }

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 from omnigraph_engine.errors import GraphDamaged
-from omnigraph_engine.manifest.rows import GraphCommit, GraphHead, Row, TableRegistration, TableVersion, to_table
+from omnigraph_engine.manifest.rows import (
+    Abort,
+    AbortState,
+    AppTransaction,
+    GraphCommit,
+    GraphHead,
+    Row,
+    TableRegistration,
+    TableVersion,
+    to_table,
+)
 from omnigraph_engine.manifest.state import ManifestState, commits, find_commit, rebuild
 from omnigraph_engine.schema.identity import TableIdentity
 
@@ -120,8 +130,36 @@ def test_a_row_that_contradicts_itself_is_refused_and_named(row: Row) -> None:
 
 
 def test_rows_of_an_unknown_kind_are_ignored() -> None:
-    unknown = {**_version(99), "object_type": "spark_txn", "object_id": "spark_txn:app", "metadata": "not JSON"}
+    unknown = {**_version(99), "object_type": "later_kind", "object_id": "later_kind:x", "metadata": "not JSON"}
     assert _state(_registered(), _version(3), unknown) == _state(_registered(), _version(3))
+
+
+def test_the_newest_write_of_each_application_is_known_by_its_id() -> None:
+    etl, other = AppTransaction("etl:nightly", 7, "01ETL"), AppTransaction("other", 0, "01OTHER")
+    assert _state(etl.to_row(), other.to_row()).app_transactions == {"etl:nightly": etl, "other": other}
+    assert _state().app_transactions == {}
+
+
+def test_what_was_decided_about_an_operation_is_known_by_its_id() -> None:
+    rows = [Abort("01A", AbortState.UNDOING).to_row(), Abort("01B", AbortState.DONE).to_row()]
+    assert _state(*rows).aborts == {"01A": AbortState.UNDOING, "01B": AbortState.DONE}
+    assert _state().aborts == {}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**AppTransaction("etl", 7, "01ETL").to_row(), "object_id": "spark_txn:other"},
+        {**AppTransaction("etl", 7, "01ETL").to_row(), "metadata": "not JSON"},
+        {**Abort("01A", AbortState.DONE).to_row(), "metadata": '{"state":"perhaps"}'},
+        {**Abort("01A", AbortState.DONE).to_row(), "metadata": None},
+    ],
+    ids=["application id", "application metadata", "abort state", "no abort state"],
+)
+def test_a_damaged_row_of_our_own_kinds_is_refused_and_named(row: Row) -> None:
+    with pytest.raises(GraphDamaged) as caught:
+        _state(row)
+    assert caught.value.details["object_id"] == row["object_id"]
 
 
 def test_unknown_keys_in_metadata_are_ignored() -> None:

@@ -15,7 +15,7 @@ EXAMPLE = (GOLDEN / "_schema.pg").read_text(encoding="utf-8")
 # One text with every construct that the shape and the IR spell in a way of its own.
 EVERYTHING = r"""
 interface Named { name: String @index  label: String? @description("as shown") }
-interface Dated { created: DateTime }
+interface Dated { created: DateTime  label: String? @description("as shown") }
 node Document @description("A document") @owner("search", team="a") implements Named, Dated {
     name: String @unique
     body: String
@@ -37,6 +37,7 @@ edge Wrote: Author -> Document @card(1..3) @description("who wrote what") {
     @unique(src, dst)
     @index(dst)
 }
+edge Cites: Document -> Document { weight: F64? @index @unique }
 """
 
 _TYPES = ["String", "String?", "I64", "F64?", "Bool", "Date?", "enum(a, b)", "enum(a, b, c)", "Vector(2)", "[String]?"]
@@ -116,21 +117,17 @@ def schemas(draw: st.DrawFn) -> SchemaSketch:
     """Random valid schemas over few names, so that two of them overlap."""
     annotations = st.sampled_from(["", '@description("one")', '@description("two")'])
     # Interfaces have property names of their own, so that what they demand never clashes.
-    interfaces = [
-        TypeSketch("interface", name, properties=(PropertySketch(prop, "String?", ""),))
-        for name, prop in draw(st.lists(st.sampled_from([("Named", "n"), ("Dated", "d")]), unique=True))
-    ]
-    names = st.lists(st.sampled_from([interface.name for interface in interfaces] or [""]), unique=True)
-    nodes = [
-        TypeSketch(
-            "node",
-            name,
-            draw(_properties("abcde")),
-            implements=tuple(filter(None, draw(names))),
-            annotations=draw(annotations),
-        )
-        for name in draw(st.lists(st.sampled_from(["Ant", "Bee", "Cat"]), unique=True, min_size=1))
-    ]
+    demanded = {
+        name: PropertySketch(prop, "String?", "")
+        for name, prop in draw(st.lists(st.sampled_from([("Named", "name"), ("Dated", "date")]), unique=True))
+    }
+    interfaces = [TypeSketch("interface", name, (prop,)) for name, prop in demanded.items()]
+    nodes = []
+    for name in draw(st.lists(st.sampled_from(["Ant", "Bee", "Cat"]), unique=True, min_size=1)):
+        implements = tuple(interface for interface in demanded if draw(st.booleans()))
+        redeclared = tuple(demanded[interface] for interface in implements if draw(st.booleans()))
+        properties = (*draw(_properties("abcde")), *redeclared)
+        nodes.append(TypeSketch("node", name, properties, implements=implements, annotations=draw(annotations)))
     node_names = st.sampled_from([node.name for node in nodes])
     edges = [
         TypeSketch(

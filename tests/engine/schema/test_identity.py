@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from omnigraph_engine.errors import InvalidArgument, SchemaError
 from omnigraph_engine.schema.catalog import parse_catalog
 from omnigraph_engine.schema.identity import (
@@ -179,6 +179,7 @@ def test_a_hint_that_cannot_be_followed_is_refused(source: str, message: str) ->
 # -- algebra ------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=30)
 @given(schemas(), schemas())
 def test_identities_are_unique_and_below_the_counter(first: SchemaSketch, second: SchemaSketch) -> None:
     accepted = accept(first.source())
@@ -188,6 +189,7 @@ def test_identities_are_unique_and_below_the_counter(first: SchemaSketch, second
         assert all(1 <= identity < schema.next_identity_id for identity in ids)
 
 
+@settings(max_examples=30)
 @given(schemas(), schemas())
 def test_what_both_schemas_have_keeps_its_identities_and_nothing_else_does(
     first: SchemaSketch, second: SchemaSketch
@@ -204,12 +206,14 @@ def test_what_both_schemas_have_keeps_its_identities_and_nothing_else_does(
         assert identity == old.incarnation_ids[name] if name in old.type_ids else identity >= old.next_identity_id
 
 
+@settings(max_examples=30)
 @given(schemas())
 def test_evolving_into_the_same_schema_changes_nothing(schema: SchemaSketch) -> None:
     accepted = accept(schema.source())
     assert change(accepted, schema.source()) == accepted
 
 
+@settings(max_examples=30)
 @given(schemas())
 def test_renaming_everything_keeps_every_identity(schema: SchemaSketch) -> None:
     old = accept(schema.source())
@@ -221,6 +225,7 @@ def test_renaming_everything_keeps_every_identity(schema: SchemaSketch) -> None:
         assert new.property_ids[new_owner, new_name(name)] == identity
 
 
+@settings(max_examples=30)
 @given(schemas(), schemas())
 def test_a_drop_and_a_return_never_bring_an_identity_back(first: SchemaSketch, second: SchemaSketch) -> None:
     old = accept(first.source())

@@ -1,0 +1,298 @@
+"""The commit of a graph: every table of it becomes visible at once, or none does, whatever dies on the way.
+
+    A  arm      write the sidecar: it owns whatever happens from here on
+    B  effects  commit every table, exactly at the version it was staged on
+    C  publish  one compare-and-swap on the manifest: the only moment of visibility
+    D  disarm   delete the sidecar
+
+An attempt ends in one of three ways. *Committed*: the call returns. *Rejected*: it raises, nothing is visible and nothing is
+left that blocks anyone. *Unknown*: the store failed while the fate was being decided (``OutcomeUnknown``); the sidecar stays
+and whoever writes next decides it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ulid import ULID
+
+from omnigraph_engine.commit.recovery import Fate, settle
+from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, WriterKind, new_operation_id, now_micros
+from omnigraph_engine.commit.transaction import WriteTransaction
+from omnigraph_engine.errors import (
+    OmnigraphError,
+    OperationUndone,
+    OutcomeUnknown,
+    PublishContention,
+    StorageError,
+    VersionConflict,
+)
+from omnigraph_engine.failpoints import Failpoint, effect
+from omnigraph_engine.manifest.dataset import open_manifest
+from omnigraph_engine.manifest.publisher import Publication, publish
+from omnigraph_engine.manifest.rows import AppTransaction, GraphCommit, TableVersion
+from omnigraph_engine.manifest.state import ManifestState
+from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.exact import ExactCommit, manifest_path, transaction_uuid
+from omnigraph_engine.tables.heads import commit_staged
+from omnigraph_engine.tables.staged import StagedWrite
+from omnigraph_engine.tables.table import Table, TableRef
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LaterStep:
+    """A commit that can be staged only on top of the one before it in the same chain."""
+
+    transaction_uuid: str
+    stage: Callable[[Table], StagedWrite]
+
+
+Step = StagedWrite | LaterStep
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What a commit does to one table: usually one step, for some operations a planned chain of them."""
+
+    table_key: str
+    steps: tuple[Step, ...]
+    rows_after: int
+
+
+@dataclass(frozen=True)
+class CommitPlan:
+    """Everything that one graph commit does, staged and validated."""
+
+    kind: WriterKind
+    changes: tuple[TableChange, ...]
+    actor: str | None = None
+    message: str | None = None
+    app_transaction: tuple[str, int] | None = None  # application id and its own version number
+    # Called when a table that validation read has moved by the time of the publish. It looks at what moved and raises
+    # when the plan no longer holds. Without it any such move is a conflict.
+    revalidate: Callable[[ManifestState], None] | None = None
+
+
+@dataclass
+class PhaseClock:
+    """How long each phase of a commit took, in seconds."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is visible, and the version each table reached."""
+
+    commit: GraphCommit
+    versions: Mapping[str, int]
+
+
+class EffectFreeConflict(VersionConflict):
+    """A table moved before this attempt had changed anything: it may be prepared anew."""
+
+
+class Coordinator:
+    """Runs one attempt of one commit."""
+
+    def __init__(self, transaction: WriteTransaction, plan: CommitPlan, *, lease: float, clock: PhaseClock) -> None:
+        self._transaction = transaction
+        self._storage: Storage = transaction.storage
+        # All writers move tables in one order, so that two of them meet at the first table they share.
+        self._changes = sorted(plan.changes, key=lambda change: change.table_key)
+        self._plan = plan
+        self._clock = clock
+        self._lease = lease
+        self._held_since = 0.0
+        self._sidecar = self._armed()
+
+    def run(self) -> Committed:
+        """The plan is visible in full when this returns.
+
+        Raises:
+            VersionConflict: the view it was prepared on no longer holds; nothing is visible. As ``EffectFreeConflict``,
+                nothing had happened either, and the same staged files may be tried on a newer view.
+            OperationUndone: a recovery took it for abandoned; nothing is visible.
+            OutcomeUnknown: the store failed while it was being decided.
+        """
+        self._arm()
+        landed = 0
+        try:
+            with self._clock.phase("commit"):
+                for change, intent in zip(self._changes, self._sidecar.tables, strict=True):
+                    for number, step in enumerate(change.steps):
+                        self._hold()
+                        self._commit_step(intent, intent.expected_version + number, step)
+                        landed += 1
+            if any(len(change.steps) > 1 for change in self._changes):
+                self._confirm()
+            with self._clock.phase("publish"):
+                self._hold()
+                with effect(Failpoint.PUBLISH):
+                    commit = publish(self._storage, self._publication(), start=self._transaction.manifest).commit
+        except VersionConflict as conflict:
+            if landed:
+                return self._settled(conflict)
+            self._disarm()
+            raise EffectFreeConflict(conflict.message, details=conflict.details, hint=conflict.hint) from conflict
+        except OmnigraphError as error:
+            return self._settled(error)
+        self._disarm()
+        return self._committed(commit)
+
+    def _armed(self) -> Sidecar:
+        transaction, plan = self._transaction, self._plan
+        commit_id = str(ULID())
+        return Sidecar(
+            operation_id=new_operation_id(),
+            branch=transaction.state.branch,
+            actor=plan.actor,
+            writer_kind=plan.kind.value,
+            tables=tuple(self._intent(change) for change in self._changes),
+            authority=transaction.authority,
+            commit_id=commit_id,
+            rollback_commit_id=str(ULID()),
+            created_at=now_micros(),
+            read_set={
+                key: pin
+                for key, pin in transaction.read_set.items()
+                if all(key != change.table_key for change in self._changes)
+            },
+            extra={} if plan.message is None else {"message": plan.message},
+            app_transaction=None if plan.app_transaction is None else AppTransaction(*plan.app_transaction, commit_id),
+            lease=self._lease,
+        )
+
+    def _intent(self, change: TableChange) -> TableIntent:
+        published = self._transaction.published(change.table_key)
+        return TableIntent(
+            table_key=change.table_key,
+            identity=published.identity,
+            branch=published.branch,
+            expected_version=published.version,
+            transactions=tuple(step.transaction_uuid for step in change.steps),
+            rows_after=change.rows_after,
+        )
+
+    def _arm(self) -> None:
+        """Phase A. When it fails, nothing has happened; a sidecar that landed after all owns nothing and is removed."""
+        self._held_since = time.monotonic()  # before the put: an observer's wait can only start later than ours
+        try:
+            with self._clock.phase("arm"), effect(Failpoint.ARM):
+                self._storage.put_if_absent(self._sidecar.path, self._sidecar.to_json(self._storage))
+        except OmnigraphError:
+            self._disarm()
+            raise
+
+    def _hold(self) -> None:
+        """Stops an attempt whose lease may have run out, and renews one that has used up half of it."""
+        held = time.monotonic() - self._held_since
+        if held >= self._lease:
+            raise OperationUndone(
+                f"Operation {self._sidecar.operation_id} paused for {held:.1f} s, longer than its lease of "
+                f"{self._lease:g} s.",
+                details={"operation_id": self._sidecar.operation_id, "lease": self._lease},
+                hint="Nothing of it is visible. Retry; give a longer lease where pauses are normal.",
+            )
+        if held >= self._lease / 2:
+            self._rewrite(self._sidecar.renewed())
+
+    def _confirm(self) -> None:
+        """A chain has landed in full: from here on it may be finished by anyone who knows its last version alone."""
+        self._hold()
+        with self._clock.phase("confirm"), effect(Failpoint.CONFIRM):
+            self._rewrite(self._sidecar.confirmed())
+
+    def _rewrite(self, sidecar: Sidecar) -> None:
+        self._held_since, self._sidecar = time.monotonic(), sidecar
+        self._storage.put(sidecar.path, sidecar.to_json(self._storage))
+
+    def _commit_step(self, intent: TableIntent, base_version: int, step: Step) -> None:
+        """One exact commit. An answer that was lost is looked up: our own transaction stands there, or nothing of ours."""
+        table = self._table(intent, base_version)
+        try:
+            staged = step.stage(table) if isinstance(step, LaterStep) else step
+            staged = replace(staged, base_version=base_version, transaction_uuid=step.transaction_uuid)
+            with effect(Failpoint.COMMIT_TABLE):
+                commit_staged(table, staged)
+        except StorageError:
+            if transaction_uuid(self._storage, table.ref.path, base_version + 1) != step.transaction_uuid:
+                raise
+
+    def _table(self, intent: TableIntent, version: int) -> Table:
+        if version == intent.expected_version:
+            return self._transaction.table(intent.table_key)
+        return Table(self._storage, intent.ref(version))
+
+    def _publication(self) -> Publication:
+        sidecar = self._sidecar
+        return Publication(
+            commit_id=sidecar.commit_id,
+            operation_id=sidecar.operation_id,
+            branch=sidecar.branch,
+            branch_identifier=self._transaction.manifest.branch_identifier,
+            updates=tuple(self._update(intent) for intent in sidecar.tables),
+            expected={intent.table_key: intent.pin for intent in sidecar.tables},
+            read_set=sidecar.read_set,
+            revalidate=self._plan.revalidate,
+            actor=sidecar.actor,
+            created_at=sidecar.created_at,
+            extra=sidecar.extra,
+            app_transaction=sidecar.app_transaction,
+        )
+
+    def _update(self, intent: TableIntent) -> TableVersion:
+        manifest = manifest_path(intent.ref(intent.final_version).path, intent.final_version)
+        return TableVersion(
+            table_key=intent.table_key,
+            identity=intent.identity,
+            version=intent.final_version,
+            branch=intent.branch,
+            row_count=intent.rows_after or 0,
+            manifest_path=self._storage.store_path(manifest),
+            manifest_size=self._storage.size(manifest),
+        )
+
+    def _settled(self, error: OmnigraphError) -> Committed:
+        """Something may have landed: the fate is decided in the manifest, by the same rules that a recovery follows."""
+        sidecar = self._sidecar
+        try:
+            with self._clock.phase("settle"):
+                fate = settle(self._storage, sidecar, owner=True)
+        except (StorageError, PublishContention) as failure:
+            raise OutcomeUnknown(
+                f"Whether commit {sidecar.commit_id} is visible could not be found out: {failure.message}",
+                details={"commit_id": sidecar.commit_id, "operation_id": sidecar.operation_id},
+                hint="Once the store answers again, graph.commits.show(commit_id) tells; the next write settles it.",
+            ) from error
+        if fate is not Fate.COMMITTED:
+            raise error
+        commit = open_manifest(self._storage, sidecar.branch).find_commit(sidecar.commit_id)
+        assert commit is not None  # noqa: S101 - settled as committed
+        return self._committed(commit)
+
+    def _committed(self, commit: GraphCommit) -> Committed:
+        return Committed(commit, {intent.table_key: intent.final_version for intent in self._sidecar.tables})
+
+    def _disarm(self) -> None:
+        """Phase D. The fate is sealed; a sidecar that cannot be deleted is consumed by whoever comes next."""
+        try:
+            with self._clock.phase("disarm"), effect(Failpoint.DISARM):
+                self._storage.delete(self._sidecar.path)
+        except StorageError as error:
+            _log.warning("the sidecar '%s' could not be deleted: %s", self._sidecar.path, error.message)

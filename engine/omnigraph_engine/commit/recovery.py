@@ -1,0 +1,395 @@
+"""Finishing or undoing what other writers left behind; and our own, when a commit did not go straight through.
+
+One thing decides the fate of an operation: the manifest. Rolling forward publishes its commit under its own id. Rolling back
+publishes its abort first, and only then touches a table: from that moment its writer, should it still live, cannot publish.
+Every step can be repeated, by anyone, at any time, also by several at once; the model of the protocol explores all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+
+from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
+from omnigraph_engine.commit.sidecar import Sidecar, TableIntent
+from omnigraph_engine.commit.watch import Sighting, Watch
+from omnigraph_engine.errors import (
+    BranchNotFound,
+    GraphDamaged,
+    PublishContention,
+    StorageError,
+    VersionConflict,
+    WriterBusy,
+)
+from omnigraph_engine.failpoints import Failpoint, effect
+from omnigraph_engine.manifest.audit import RecoveryKind, RecoveryRecord, TableOutcome, record_recovery
+from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.publisher import Publication, TablePin, swap_abort, swap_commit
+from omnigraph_engine.manifest.rows import MAIN, Abort, AbortState, TableVersion
+from omnigraph_engine.schema.contract import STATE_FILE, recorded_ir_hash
+from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.exact import manifest_path, transaction_uuid
+from omnigraph_engine.tables.heads import head_version, restore
+from omnigraph_engine.tables.table import Table
+
+_log = logging.getLogger(__name__)
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+SETTLE_ATTEMPTS = 50
+LONGEST_CHAIN = 1026  # versions; nobody plans more commits of one table than this
+_UNDO_NAMESPACE = uuid.UUID("6f6d6e69-6772-4170-a875-6e646f000000")
+
+
+class Fate(str, Enum):
+    COMMITTED = "committed"
+    UNDONE = "undone"
+    DISCARDED = "discarded"  # its branch is gone, and everything it did with it
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """An operation and how far it got with every table, against one version of the manifest."""
+
+    manifest: Manifest
+    facts: Sequence[TableFacts]
+    standings: Sequence[Standing]
+    verdict: Verdict
+    committed: bool
+
+
+def settle(storage: Storage, sidecar: Sidecar, *, owner: bool = False) -> Fate:
+    """The operation is committed, or undone for good, when this returns, and its sidecars are gone.
+
+    Whoever calls it must own the operation or have found it abandoned; a wrong guess costs a living writer its attempt and
+    nothing else.
+
+    Args:
+        storage: Where the graph is.
+        sidecar: The operation.
+        owner: Its own writer is asking, which is no recovery as long as it ends in the commit.
+
+    Raises:
+        GraphDamaged: a table is behind what the manifest publishes; the sidecar stays for an operator.
+        StorageError: the store kept failing; the sidecar stays, and whoever comes next settles it.
+    """
+    for attempt in range(SETTLE_ATTEMPTS):
+        try:
+            fate = _step(storage, sidecar, owner=owner)
+        except (PublishContention, VersionConflict):
+            _pause(attempt)
+            continue
+        if fate is not None:
+            return fate
+    raise StorageError(
+        f"Operation {sidecar.operation_id} could not be settled: other writers won {SETTLE_ATTEMPTS} times.",
+        details={"operation_id": sidecar.operation_id},
+        hint="Nothing is lost; the next write settles it.",
+    )
+
+
+def _step(storage: Storage, sidecar: Sidecar, *, owner: bool) -> Fate | None:
+    """One durable step towards the operation's fate, chosen anew from what is true now; None while there are more."""
+    try:
+        manifest = open_manifest(storage, sidecar.branch)
+    except BranchNotFound:
+        return _discard(storage, sidecar)
+    if sidecar.authority is not None and manifest.branch_identifier != sidecar.authority.branch_identifier:
+        return _discard(storage, sidecar)
+    found = _stand(storage, sidecar, manifest)
+    if found.verdict is Verdict.CLEAN:
+        fate = Fate.COMMITTED if found.committed else Fate.UNDONE
+        if not (owner and fate is Fate.COMMITTED):
+            _audit(storage, sidecar, found, fate)
+        _forget(storage, sidecar)
+        return fate
+    if found.verdict is Verdict.REFUSE:
+        raise _impossible(sidecar, found)
+    if found.verdict is Verdict.ROLL_FORWARD:
+        with effect(Failpoint.ROLL_FORWARD):
+            swap_commit(storage, manifest, _intended(storage, sidecar))
+    elif found.verdict is Verdict.ROLL_BACK:
+        with effect(Failpoint.OWN_UNDO):
+            storage.put(sidecar.undo_path, sidecar.to_json(storage))
+        with effect(Failpoint.ABORT):
+            swap_abort(storage, manifest, Abort(sidecar.operation_id, AbortState.UNDOING))
+    else:
+        for intent in sidecar.tables:
+            _undo(storage, sidecar, intent)
+        _converge(storage, sidecar)
+    return None
+
+
+def _stand(storage: Storage, sidecar: Sidecar, manifest: Manifest) -> _Standing:
+    committed = manifest.find_commit(sidecar.commit_id) is not None
+    abort = manifest.state.aborts.get(sidecar.operation_id)
+    decided = committed or abort is not None
+    facts = [] if decided else [_facts(storage, manifest, intent) for intent in sidecar.tables]
+    standings = [classify(intent, found) for intent, found in zip(sidecar.tables, facts, strict=bool(facts))]
+    holds = not decided and _authority_holds(storage, sidecar, manifest)
+    verdict = decide(standings, committed=committed, abort=abort, authority_holds=holds)
+    committed = committed or (verdict is Verdict.CLEAN and abort is None)
+    return _Standing(manifest, facts, standings, verdict, committed)
+
+
+def _facts(storage: Storage, manifest: Manifest, intent: TableIntent) -> TableFacts:
+    published = manifest.state.tables.get(intent.table_key)
+    pin = (
+        TablePin(published.version, published.branch)
+        if published is not None and published.identity == intent.identity
+        else None
+    )
+    head = head_version(storage, intent.ref(intent.expected_version))
+    return TableFacts(pin, head, _above(storage, intent, head))
+
+
+def _above(storage: Storage, intent: TableIntent, head: int) -> list[str | None]:
+    path = intent.ref(head).path
+    last = min(head, intent.expected_version + LONGEST_CHAIN)
+    return [transaction_uuid(storage, path, version) for version in range(intent.expected_version + 1, last + 1)]
+
+
+def _authority_holds(storage: Storage, sidecar: Sidecar, manifest: Manifest) -> bool:
+    """Whether what the operation's validation relied on is still so."""
+    state = manifest.state
+    for table_key, pin in sidecar.read_set.items():
+        table = state.tables.get(table_key)
+        if table is None or TablePin(table.version, table.branch) != pin:
+            return False
+    transaction = sidecar.app_transaction
+    applied = None if transaction is None else state.app_transactions.get(transaction.app_id)
+    if transaction is not None and applied is not None and applied.version >= transaction.version:
+        return False
+    expected = None if sidecar.authority is None else sidecar.authority.schema_ir_hash
+    return expected is None or expected == recorded_ir_hash(storage.get(STATE_FILE).decode())
+
+
+def _intended(storage: Storage, sidecar: Sidecar) -> Publication:
+    """The commit that the operation was to become."""
+    return Publication(
+        commit_id=sidecar.commit_id,
+        branch=sidecar.branch,
+        updates=tuple(_published_as(storage, intent, intent.final_version) for intent in sidecar.tables),
+        expected={intent.table_key: intent.pin for intent in sidecar.tables},
+        actor=sidecar.actor,
+        created_at=sidecar.created_at,
+        extra=sidecar.extra,
+        app_transaction=sidecar.app_transaction,
+        operation_id=sidecar.operation_id,
+    )
+
+
+def _published_as(
+    storage: Storage, intent: TableIntent, version: int, row_count: int | None = None
+) -> TableVersion:
+    ref = intent.ref(version)
+    if row_count is None:
+        row_count = Table(storage, ref).count() if intent.rows_after is None else intent.rows_after
+    manifest = manifest_path(ref.path, version)
+    return TableVersion(
+        table_key=intent.table_key,
+        identity=intent.identity,
+        version=version,
+        branch=intent.branch,
+        row_count=row_count,
+        manifest_path=storage.store_path(manifest),
+        manifest_size=storage.size(manifest),
+    )
+
+
+def undo_uuid(sidecar: Sidecar, intent: TableIntent) -> str:
+    """The transaction that undoes an operation on a table. Every recoverer derives the same, so each knows the others'."""
+    return str(uuid.uuid5(_UNDO_NAMESPACE, f"{sidecar.operation_id}:{intent.table_key}"))
+
+
+def _undo(storage: Storage, sidecar: Sidecar, intent: TableIntent) -> None:
+    """The table holds what it held before the operation, and no later commit of the operation can land on it.
+
+    Also a table that the operation had not reached is moved, to the same content: its writer may be about to commit there.
+    """
+    head = head_version(storage, intent.ref(intent.expected_version))
+    above = _above(storage, intent, head)
+    mark = undo_uuid(sidecar, intent)
+    if mark in above:
+        return
+    if landed_steps(intent, above) < len(above):
+        return  # somebody else's version stands where the operation's was to be: it can never land here
+    with effect(Failpoint.RESTORE):
+        restore(Table(storage, intent.ref(head)), intent.expected_version, mark)
+
+
+def _converge(storage: Storage, sidecar: Sidecar) -> None:
+    """Publishes the undone tables as they are now: what the manifest pins is HEAD again."""
+    manifest = open_manifest(storage, sidecar.branch)
+    if manifest.state.aborts.get(sidecar.operation_id) is AbortState.DONE:
+        return
+    updates = []
+    for intent in sidecar.tables:
+        published = manifest.state.tables.get(intent.table_key)
+        if published is None or TablePin(published.version, published.branch) != intent.pin:
+            continue
+        undone = _undone_version(storage, sidecar, intent)
+        if undone is not None:
+            updates.append(_published_as(storage, intent, undone, published.row_count))
+    done = Abort(sidecar.operation_id, AbortState.DONE)
+    with effect(Failpoint.CONVERGE):
+        if not updates:
+            swap_abort(storage, manifest, done)
+            return
+        rollback = Publication(
+            commit_id=sidecar.rollback_commit_id,
+            branch=sidecar.branch,
+            updates=tuple(updates),
+            expected={update.table_key: TablePin(update.version, update.branch) for update in updates},
+            actor=RECOVERY_ACTOR,
+            extra={"message": f"undo of operation {sidecar.operation_id}"},
+            abort=done,
+        )
+        swap_commit(storage, manifest, rollback)
+
+
+def _undone_version(storage: Storage, sidecar: Sidecar, intent: TableIntent) -> int | None:
+    head = head_version(storage, intent.ref(intent.expected_version))
+    above = _above(storage, intent, head)
+    mark = undo_uuid(sidecar, intent)
+    return intent.expected_version + 1 + above.index(mark) if mark in above else None
+
+
+def _audit(storage: Storage, sidecar: Sidecar, found: _Standing, fate: Fate) -> None:
+    tables = []
+    for intent in sidecar.tables:
+        target = intent.final_version if fate is Fate.COMMITTED else _undone_version(storage, sidecar, intent)
+        tables.append(TableOutcome(intent.table_key, intent.expected_version, target or intent.expected_version))
+    forward = fate is Fate.COMMITTED
+    record = RecoveryRecord(
+        operation_id=sidecar.operation_id,
+        kind=RecoveryKind.ROLLED_FORWARD if forward else RecoveryKind.ROLLED_BACK,
+        commit_id=sidecar.commit_id if forward else sidecar.rollback_commit_id,
+        actor=sidecar.actor,
+        writer_kind=sidecar.writer_kind,
+        tables=tuple(tables),
+        created_at=datetime.now(timezone.utc),
+    )
+    _log.warning(
+        "recovery: operation %s of %s on '%s' was %s",
+        sidecar.operation_id,
+        sidecar.actor or "an unnamed actor",
+        found.manifest.state.branch_name,
+        "finished" if forward else "undone",
+    )
+    with effect(Failpoint.AUDIT):
+        record_recovery(storage, record)
+
+
+def _discard(storage: Storage, sidecar: Sidecar) -> Fate:
+    """The branch is gone and its forks with it: nothing of the operation can become visible."""
+    record = RecoveryRecord(
+        operation_id=sidecar.operation_id,
+        kind=RecoveryKind.ORPHANED_BRANCH_DISCARDED,
+        commit_id=sidecar.commit_id,
+        actor=sidecar.actor,
+        writer_kind=sidecar.writer_kind,
+        tables=(),
+        created_at=datetime.now(timezone.utc),
+    )
+    with effect(Failpoint.AUDIT):
+        record_recovery(storage, record)
+    _forget(storage, sidecar)
+    return Fate.DISCARDED
+
+
+def _forget(storage: Storage, sidecar: Sidecar) -> None:
+    with effect(Failpoint.CLEAN):
+        storage.delete(sidecar.path)
+        storage.delete(sidecar.undo_path)
+
+
+def _impossible(sidecar: Sidecar, found: _Standing) -> GraphDamaged:
+    tables = [
+        intent.table_key
+        for intent, standing in zip(sidecar.tables, found.standings, strict=True)
+        if standing is Standing.IMPOSSIBLE
+    ]
+    return GraphDamaged(
+        f"{', '.join(tables)}: the newest stored version is older than the published one.",
+        details={"operation_id": sidecar.operation_id, "table_keys": tables, "sidecar": sidecar.path},
+        hint="Versions were deleted by hand or a backup was mixed in. Restore the tables; the sidecar was left in place.",
+    )
+
+
+def _pause(attempt: int) -> None:
+    """Lets others go first: a random time that grows with the number of defeats."""
+    time.sleep(random.uniform(0, min(0.5, 0.005 * 2 ** min(attempt, 8))))  # noqa: S311 - jitter, not a secret
+
+
+class Recovery:
+    """The barrier before writes and the sweep at open."""
+
+    def __init__(self, storage: Storage, *, wait_limit: float) -> None:
+        self._storage = storage
+        self._watch = Watch(storage)
+        self._wait_limit = wait_limit
+
+    def barrier(self, branch: str | None, table_keys: frozenset[str] | None) -> None:
+        """No unsettled operation on these tables of this branch stands in the way when this returns.
+
+        A living writer is waited for; one that has been silent for its lease is settled. Without sidecars it costs one
+        listing.
+
+        Raises:
+            WriterBusy: a living operation on the same tables outlasted the wait.
+            SidecarUnreadable: one that concerns this branch cannot be read, so nobody knows what it owns.
+        """
+        self._work_off(lambda sighting: sighting.concerns(branch, table_keys), skip_living=False)
+
+    def sweep(self) -> None:
+        """Settles every abandoned operation of the graph; those whose writers show that they live are left to them."""
+        there = {sighting.path for sighting in self._watch.look()}
+        self._work_off(lambda sighting: sighting.path in there, skip_living=True)
+
+    def _work_off(self, concerns: Callable[[Sighting], bool], *, skip_living: bool) -> None:
+        deadline = time.monotonic() + self._wait_limit
+        settled: set[str] = set()
+        for round_ in range(1_000_000):
+            sightings = [sighting for sighting in self._watch.look() if concerns(sighting)]
+            waiting = []
+            for sighting in sightings:
+                if sighting.unreadable is not None:
+                    raise sighting.unreadable
+                if sighting.sidecar is None or sighting.operation_id in settled:
+                    continue
+                if sighting.abandoned:
+                    settle(self._storage, sighting.sidecar)
+                    settled.add(sighting.operation_id)
+                elif not (skip_living and sighting.changed):
+                    waiting.append(sighting.sidecar)
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                raise self._busy(waiting)
+            if round_ == 0:
+                self._say(waiting)
+            time.sleep(random.uniform(0.5, 1) * min(0.25, 0.004 * 1.5 ** min(round_, 12)))  # noqa: S311
+
+    def _say(self, waiting: Sequence[Sidecar]) -> None:
+        for sidecar in waiting:
+            _log.info(
+                "waiting for operation %s of %s on '%s' (at most %s s when its writer is gone)",
+                sidecar.operation_id,
+                sidecar.actor or "an unnamed actor",
+                sidecar.branch or MAIN,
+                sidecar.lease,
+            )
+
+    def _busy(self, waiting: Sequence[Sidecar]) -> WriterBusy:
+        names = [sidecar.operation_id for sidecar in waiting]
+        return WriterBusy(
+            f"Operation {', '.join(names)} on the same tables was still under way after {self._wait_limit:g} s.",
+            details={"operations": names, "tables": sorted(key for sidecar in waiting for key in sidecar.table_keys)},
+            hint="Its writer lives and renews its lease. Retry later.",
+        )

@@ -1,0 +1,74 @@
+"""The view that one attempt at a write is prepared on: captured once, never re-read."""
+
+from __future__ import annotations
+
+from omnigraph_engine.commit.recovery import Recovery
+from omnigraph_engine.commit.sidecar import Authority
+from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.publisher import TablePin
+from omnigraph_engine.manifest.state import ManifestState, PublishedTable
+from omnigraph_engine.schema.contract import SchemaContract
+from omnigraph_engine.schema.identity import AcceptedSchema
+from omnigraph_engine.schema.ir import ir_hash
+from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.table import Table, TableRef
+
+
+class WriteTransaction:
+    """One coherent view of a branch: its head, its schema and the version of every table.
+
+    Each table is opened at most once, and which tables were read to decide something is remembered: the publish makes sure
+    that none of them has moved.
+    """
+
+    def __init__(self, storage: Storage, manifest: Manifest, contract: SchemaContract) -> None:
+        self.storage = storage
+        self.manifest = manifest
+        self.contract = contract
+        self.read_set: dict[str, TablePin] = {}
+        self._tables: dict[str, Table] = {}
+
+    @property
+    def state(self) -> ManifestState:
+        return self.manifest.state
+
+    @property
+    def accepted(self) -> AcceptedSchema:
+        return self.contract.accepted
+
+    @property
+    def authority(self) -> Authority:
+        return Authority(
+            branch_identifier=self.manifest.branch_identifier,
+            graph_head=self.state.head.commit_id,
+            schema_identity_domain=self.accepted.domain,
+            schema_ir_hash=ir_hash(self.accepted),
+        )
+
+    def published(self, table_key: str) -> PublishedTable:
+        return self.state.tables[table_key]
+
+    def pin(self, table_key: str) -> TablePin:
+        published = self.published(table_key)
+        return TablePin(published.version, published.branch)
+
+    def table(self, table_key: str) -> Table:
+        """The pinned version of a table, to stage on."""
+        if table_key not in self._tables:
+            published = self.published(table_key)
+            ref = TableRef(table_key, published.location, published.branch, published.version)
+            self._tables[table_key] = Table(self.storage, ref)
+        return self._tables[table_key]
+
+    def read(self, table_key: str) -> Table:
+        """The pinned version of a table, for a decision that must still be right at the publish."""
+        self.read_set[table_key] = self.pin(table_key)
+        return self.table(table_key)
+
+
+def capture(
+    storage: Storage, recovery: Recovery, contract: SchemaContract, branch: str | None, table_keys: frozenset[str]
+) -> WriteTransaction:
+    """The view for one attempt to write these tables, once nothing unsettled stands in their way."""
+    recovery.barrier(branch, table_keys)
+    return WriteTransaction(storage, open_manifest(storage, branch), contract)
