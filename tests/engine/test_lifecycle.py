@@ -44,6 +44,11 @@ PERSON_TABLE = "nodes/0000000000000002-000000000000000a"
 LAST_TABLE = "edges/0000000000000004-000000000000000c"
 
 
+@pytest.fixture
+def local(tmp_path: Path) -> Storage:
+    return Storage(tmp_path / "graph.omni")
+
+
 def create(storage: Storage, schema: str) -> Graph:
     return Graph.create(storage.root, schema, storage_options=storage.options)
 
@@ -196,22 +201,22 @@ def test_a_creation_that_failed_before_its_claim_left_nothing(storage: Storage, 
     create(storage, social)
 
 
-def test_a_store_that_fails_half_way_is_reported_and_leaves_no_graph(storage: Storage, social: str) -> None:
-    failing = Dying(storage, "put_if_absent", "_schema.ir.json", done=False, how=StorageError("no answer"))
+def test_a_store_that_fails_half_way_is_reported_and_leaves_no_graph(local: Storage, social: str) -> None:
+    failing = Dying(local, "put_if_absent", "_schema.ir.json", done=False, how=StorageError("no answer"))
     with pytest.raises(StorageError, match="no answer"):
         create_graph(failing, social)
     with pytest.raises(GraphCreationPending):
-        open_graph(storage)
+        open_graph(local)
 
 
-def test_a_staged_manifest_that_was_never_published_is_no_graph(storage: Storage, social: str) -> None:
+def test_a_staged_manifest_that_was_never_published_is_no_graph(local: Storage, social: str) -> None:
     with pytest.raises(Killed):
-        create_graph(Dying(storage, "uri", "__manifest", done=False), social)
-    storage.put(f"__manifest/_versions/{2**64 - 2:020d}.manifest-b0b1", b"staged")
+        create_graph(Dying(local, "uri", "__manifest", done=False), social)
+    local.put(f"__manifest/_versions/{2**64 - 2:020d}.manifest-b0b1", b"staged")
     with pytest.raises(GraphCreationPending):
-        create_graph(storage, social)
+        create_graph(local, social)
     with pytest.raises(GraphCreationPending):
-        open_graph(storage)
+        open_graph(local)
 
 
 def test_a_creation_that_died_after_its_manifest_is_a_graph_and_is_never_called_empty(
@@ -363,56 +368,56 @@ def test_a_truncated_manifest_is_damage_and_not_an_absent_graph(storage: Storage
     ],
 )
 def test_a_manifest_with_another_stamp_is_refused_by_every_door(
-    storage: Storage, social: str, stamp: str | None, error: type[OmnigraphError], words: str
+    local: Storage, social: str, stamp: str | None, error: type[OmnigraphError], words: str
 ) -> None:
-    graph = create(storage, social)
-    manifest(storage).update_schema_metadata({} if stamp is None else {STAMP: stamp}, replace=True)
-    before = storage.list()
+    graph = create(local, social)
+    manifest(local).update_schema_metadata({} if stamp is None else {STAMP: stamp}, replace=True)
+    before = local.list()
     for door in (
-        lambda: open_again(storage),
+        lambda: open_again(local),
         graph.snapshot,
         lambda: graph.load({"Company": pa.table({"name": ["Acme"]})}),
     ):
         with pytest.raises(error, match=words):
             door()
-    assert storage.list() == before
+    assert local.list() == before
 
 
-def test_a_manifest_of_the_first_formats_is_too_old_and_not_damaged(storage: Storage) -> None:
+def test_a_manifest_of_the_first_formats_is_too_old_and_not_damaged(local: Storage) -> None:
     first = pa.schema([field for field in MANIFEST_SCHEMA if "_id" not in field.name or field.name == "object_id"])
-    lance.write_dataset(first.empty_table(), storage.uri("__manifest"), storage_options=storage.options or None)
+    lance.write_dataset(first.empty_table(), local.uri("__manifest"), storage_options=local.options or None)
     with pytest.raises(GraphTooOld) as caught:
-        open_again(storage)
+        open_again(local)
     assert caught.value.details == {"found": 1, "supported": 6}
 
 
-def test_a_stamped_manifest_with_other_columns_is_damaged(storage: Storage) -> None:
+def test_a_stamped_manifest_with_other_columns_is_damaged(local: Storage) -> None:
     odd = pa.schema([pa.field("object_id", pa.string())], metadata={STAMP: "6"})
-    lance.write_dataset(odd.empty_table(), storage.uri("__manifest"), storage_options=storage.options or None)
+    lance.write_dataset(odd.empty_table(), local.uri("__manifest"), storage_options=local.options or None)
     with pytest.raises(GraphDamaged, match="columns"):
-        open_again(storage)
+        open_again(local)
 
 
-def test_a_schema_file_edited_by_hand_is_refused(storage: Storage, social: str) -> None:
-    create(storage, social)
-    storage.put("_schema.pg", social.replace("age: I32?", "age: I64?").encode())
+def test_a_schema_file_edited_by_hand_is_refused(local: Storage, social: str) -> None:
+    create(local, social)
+    local.put("_schema.pg", social.replace("age: I32?", "age: I64?").encode())
     with pytest.raises(SchemaContractBroken, match=r"_schema\.pg was edited by hand"):
-        open_again(storage)
-    storage.put("_schema.pg", b"// the same schema, with a remark\n" + social.encode())
-    assert open_again(storage).schema.source.startswith("// the same")
+        open_again(local)
+    local.put("_schema.pg", b"// the same schema, with a remark\n" + social.encode())
+    assert open_again(local).schema.source.startswith("// the same")
 
 
 @pytest.mark.parametrize("name", ["_schema.pg", "_schema.ir.json", "__schema_state.json"])
-def test_a_missing_schema_file_is_named(storage: Storage, social: str, name: str) -> None:
-    create(storage, social)
-    storage.delete(name)
+def test_a_missing_schema_file_is_named(local: Storage, social: str, name: str) -> None:
+    create(local, social)
+    local.delete(name)
     with pytest.raises(SchemaContractBroken, match="is missing") as caught:
-        open_again(storage)
-    assert storage.uri(name) in caught.value.message
+        open_again(local)
+    assert local.uri(name) in caught.value.message
 
 
-def test_schema_files_of_another_graph_are_refused_and_the_tables_named(storage: Storage, social: str) -> None:
-    mine, other = (Storage(f"{storage.root}/{name}", storage.options) for name in ("mine", "other"))
+def test_schema_files_of_another_graph_are_refused_and_the_tables_named(local: Storage, social: str) -> None:
+    mine, other = (Storage(f"{local.root}/{name}", local.options) for name in ("mine", "other"))
     create(mine, social)
     create(other, social + "node City { name: String @key }")
     for name in ("_schema.pg", "_schema.ir.json", "__schema_state.json"):
@@ -440,9 +445,9 @@ def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
         Graph.open(tmp_path, "w")  # type: ignore[arg-type]
 
 
-def test_the_claim_names_its_attempt_as_the_format_says(storage: Storage, social: str) -> None:
+def test_the_claim_names_its_attempt_as_the_format_says(local: Storage, social: str) -> None:
     with suppress(Killed):
-        create_graph(Dying(storage, "put_if_absent", CLAIM, done=True), social)
-    claim = json.loads(storage.get(lifecycle.CLAIM))
+        create_graph(Dying(local, "put_if_absent", CLAIM, done=True), social)
+    claim = json.loads(local.get(lifecycle.CLAIM))
     assert list(claim) == ["version", "attempt_id"]
     assert (claim["version"], len(claim["attempt_id"])) == (1, 26)

@@ -24,17 +24,16 @@ from omnigraph_engine.tables.staged import new_transaction_uuid
 AUDIT = "_graph_commit_recoveries.lance"
 _ATTEMPTS = 20
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("graph_commit_id", pa.string(), nullable=False),
-        pa.field("recovery_kind", pa.string(), nullable=False),
-        pa.field("recovery_for_actor", pa.string()),
-        pa.field("operation_id", pa.string(), nullable=False),
-        pa.field("sidecar_writer_kind", pa.string(), nullable=False),
-        pa.field("per_table_outcomes_json", pa.string(), nullable=False),
-        pa.field("created_at", pa.timestamp("us"), nullable=False),
-    ]
-)
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("graph_commit_id", pa.string(), nullable=False),
+    pa.field("recovery_kind", pa.string(), nullable=False),
+    pa.field("recovery_for_actor", pa.string()),
+    pa.field("operation_id", pa.string(), nullable=False),
+    pa.field("sidecar_writer_kind", pa.string(), nullable=False),
+    pa.field("per_table_outcomes_json", pa.string(), nullable=False),
+    pa.field("created_at", pa.timestamp("us"), nullable=False),
+]
+_SCHEMA = pa.schema(_FIELDS)
 
 
 class RecoveryKind(str, Enum):

@@ -105,7 +105,7 @@ def commit_exact(storage: Storage, path: str, dataset: LanceDataset, transaction
     the target version; ``StorageError`` means that it was not there when we looked.
     """
     base = transaction.read_version
-    guard = ExactHead(storage, path, base)
+    guard: Any = ExactHead(storage, path, base)
     try:
         LanceDataset.commit(
             dataset,

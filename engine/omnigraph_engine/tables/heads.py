@@ -5,6 +5,7 @@ Everything else in this package reads or stages. All of them are exact: they act
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,6 +110,11 @@ def _operation(dataset: LanceDataset, staged: StagedWrite) -> Any:
         return LanceOperation.Overwrite(dataset.schema, new)
     if staged.kind is StageKind.INDEX:
         return LanceOperation.CreateIndex([decode_index(text) for text in staged.new_indices], [])
+    if staged.kind is StageKind.REWRITE:
+        groups = [json.loads(text) for text in staged.rewrites]
+        return LanceOperation.Rewrite(
+            [LanceOperation.RewriteGroup(_fragments(group["old"]), _fragments(group["new"])) for group in groups], []
+        )
     updated = _fragments(staged.updated_fragments)
     removed = list(staged.removed_fragment_ids)
     if staged.kind is StageKind.DELETE:

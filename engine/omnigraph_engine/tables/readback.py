@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from lance import LanceDataset
+from lance.dataset import LanceOperation
 from lance.file import LanceFileReader
+from lance.fragment import FragmentMetadata
 
 from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.staged import StagedWrite
@@ -26,3 +29,24 @@ def scan_staged(table: Table, staged: StagedWrite, columns: Sequence[str]) -> It
             with lance_errors(f"Reading staged rows of {table.ref.table_key}"):
                 reader = LanceFileReader(address, table.storage.options or None, list(columns))
                 yield from reader.read_all(batch_size=_BATCH_ROWS).to_batches()
+
+
+def staged_rows(table: Table, staged: StagedWrite) -> Iterator[pa.RecordBatch]:
+    """Streams every column of the rows in the new files of ``staged``, blobs as plain bytes.
+
+    Blobs live in files of their own that only a dataset can find, so one is made of the fragments: a detached version, which
+    is no version of the table and is removed again.
+    """
+    fragments = [FragmentMetadata.from_json(text) for text in staged.new_fragments]
+    with lance_errors(f"Reading staged rows of {table.ref.table_key}"):
+        view = LanceDataset.commit(
+            table.dataset,
+            LanceOperation.Overwrite(table.dataset.schema, fragments),
+            read_version=table.ref.version,
+            detached=True,
+            storage_options=table.storage.options or None,
+        )
+        try:
+            yield from view.scanner(blob_handling="all_binary", batch_size=_BATCH_ROWS).to_reader()
+        finally:
+            table.storage.delete(f"{table.ref.path}/_versions/d{view.version}.manifest")

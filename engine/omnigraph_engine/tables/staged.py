@@ -20,6 +20,7 @@ class StageKind(str, Enum):
     UPSERT = "upsert"  # matched rows replaced under their row ids, the rest new
     DELETE = "delete"  # deletion vectors only
     INDEX = "index"  # index segments only
+    REWRITE = "rewrite"  # the same rows in other fragments
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class StagedWrite:
     updated_fragments: tuple[str, ...] = ()
     removed_fragment_ids: tuple[int, ...] = ()
     new_indices: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()  # per group of fragments: those it replaces ("old") and those it puts there ("new")
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -85,6 +87,7 @@ def combine(parts: Iterable[StagedWrite]) -> StagedWrite | None:
         updated_fragments=tuple(text for part in staged for text in part.updated_fragments),
         removed_fragment_ids=tuple(fragment_id for part in staged for fragment_id in part.removed_fragment_ids),
         new_indices=tuple(text for part in staged for text in part.new_indices),
+        rewrites=tuple(text for part in staged for text in part.rewrites),
         rows_inserted=sum(part.rows_inserted for part in staged),
         rows_updated=sum(part.rows_updated for part in staged),
         rows_deleted=sum(part.rows_deleted for part in staged),

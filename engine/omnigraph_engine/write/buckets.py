@@ -92,7 +92,8 @@ class _Spill:
 def _bucket_numbers(keys: pa.Array[Any]) -> npt.NDArray[np.uint64]:
     """Which bucket each key belongs to: a polynomial of its bytes, taken for all keys at once from running sums."""
     text = keys.cast(pa.large_string())
-    _, offsets_buffer, data_buffer = text.buffers()
+    buffers: list[Any] = text.buffers()
+    _, offsets_buffer, data_buffer = buffers
     offsets = np.frombuffer(offsets_buffer, np.int64, len(text) + 1 + text.offset)[text.offset :]
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(data_buffer, np.uint8, last)[first:] if last > first else np.empty(0, np.uint8)
@@ -105,4 +106,5 @@ def _bucket_numbers(keys: pa.Array[Any]) -> npt.NDArray[np.uint64]:
     mixed = (sums[ends] - sums[starts]) * inverse[starts]
     mixed ^= mixed >> np.uint64(29)
     mixed *= _MULTIPLIER
-    return (mixed >> np.uint64(58)) % np.uint64(BUCKETS)
+    numbers: npt.NDArray[np.uint64] = (mixed >> np.uint64(32)) % np.uint64(BUCKETS)
+    return numbers

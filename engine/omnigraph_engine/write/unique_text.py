@@ -19,7 +19,8 @@ def unique_text(columns: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     parts = [
         pc.binary_join_element_wise(pc.binary_length(text).cast(pa.string()), text, ":") for text in texts
     ]
-    return pc.binary_join_element_wise(*parts, ",")
+    joined: pa.Array[Any] = pc.binary_join_element_wise(*parts, ",")
+    return joined
 
 
 def _text(column: pa.Array[Any]) -> pa.Array[Any]:
@@ -27,7 +28,7 @@ def _text(column: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_string(kind):
         return column
     if pa.types.is_floating(kind):
-        return pc.add(column, pa.scalar(0.0, kind)).cast(pa.string())  # both zeros are one value
+        column = pc.add(column, pa.scalar(0.0, kind))  # both zeros are one value
     if pa.types.is_date64(kind):
         return column.view(pa.int64()).cast(pa.string())
     if pa.types.is_date32(kind):
