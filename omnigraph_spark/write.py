@@ -38,39 +38,40 @@ def open_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool
     table_key = options.address.table_key(types)
     conform(pa.RecordBatch.from_pylist([], arrow_schema(schema)), graph.schema.accepted, types[table_key])
     mode = LoadMode.OVERWRITE if overwrite else LoadMode.APPEND
-    return OmnigraphWriter(Load(graph.storage, graph.schema.accepted, options.branch, mode), table_key)
+    return OmnigraphWriter(graph.begin_load(options.branch), table_key, mode)
 
 
-def stage_partition(load: Load, table_key: str, batches: Iterator[pa.RecordBatch]) -> str | None:
+def stage_partition(load: Load, table_key: str, mode: LoadMode, batches: Iterator[pa.RecordBatch]) -> str | None:
     """Streams one task's rows into files that nobody can see. A task that dies leaves garbage, for cleanup to collect."""
     first = next(batches, None)
     if first is None:
         return None
-    staged = load.stage(table_key, chain([first], batches))
+    staged = load.stage(table_key, chain([first], batches), mode)
     return None if staged is None else staged.to_json()
 
 
-def commit_partitions(load: Load, table_key: str, messages: Sequence[str | None]) -> CommitReceipt:
+def commit_partitions(load: Load, table_key: str, mode: LoadMode, messages: Sequence[str | None]) -> CommitReceipt:
     """All tasks' rows are visible as one commit, or none is. Overwriting with no rows empties the type."""
     parts = [StagedWrite.from_json(text) for text in messages if text is not None]
-    if not parts and (nothing := load.stage(table_key, ())) is not None:
+    if not parts and (nothing := load.stage(table_key, (), mode)) is not None:
         parts.append(nothing)
     return load.commit(parts)
 
 
 class OmnigraphWriter(DataSourceArrowWriter):
-    def __init__(self, load: Load, table_key: str) -> None:
+    def __init__(self, load: Load, table_key: str, mode: LoadMode) -> None:
         self._load = load
         self._table_key = table_key
+        self._mode = mode
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         with clean_errors():
-            return StagedPartition(stage_partition(self._load, self._table_key, iterator))
+            return StagedPartition(stage_partition(self._load, self._table_key, self._mode, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with clean_errors():
             staged = [message.staged for message in messages if isinstance(message, StagedPartition)]
-            commit_partitions(self._load, self._table_key, staged)
+            commit_partitions(self._load, self._table_key, self._mode, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Deletes nothing: Spark calls this after a failed commit too, whose files may have been published."""

@@ -150,6 +150,12 @@ class OperationUndone(OmnigraphError):
     retryable = True
 
 
+class DuplicateTransaction(OmnigraphError):
+    """The application's transaction is in the graph already; nothing was done again."""
+
+    code = "OG2007"
+
+
 # -- OG3: schema --------------------------------------------------------------------------------------------
 
 
@@ -181,6 +187,12 @@ class UnknownProperty(OmnigraphError, LookupError):
     """The type has no property of that name."""
 
     code = "OG3005"
+
+
+class SchemaChanged(OmnigraphError):
+    """The graph has another schema than when this handle was opened."""
+
+    code = "OG3006"
 
 
 # -- OG4: data ----------------------------------------------------------------------------------------------

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-import pyarrow as pa
-
+from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.errors import InvalidArgument, ReadOnlyGraph, UnknownType, did_you_mean
-from omnigraph_engine.history import Branches, Commits, manifest_at
+from omnigraph_engine.history import Branches, Commits, manifest_at, stored_branch
 from omnigraph_engine.lifecycle import create_graph, open_graph
+from omnigraph_engine.maintenance.operator import Maintenance
 from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.schema.catalog import parse_catalog
 from omnigraph_engine.schema.contract import SchemaContract
@@ -22,11 +21,10 @@ from omnigraph_engine.schema.model import Catalog, TableType
 from omnigraph_engine.schema.plan import MigrationPlan, plan
 from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.write.jsonl import read_json_lines
-from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
+from omnigraph_engine.write.graph_transaction import ArrowData, GraphTransaction, JsonLines
+from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode, WriteOptions
 
 OpenMode = Literal["rw", "ro"]
-ArrowData = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 
 class GraphSchema:
@@ -74,19 +72,30 @@ class Graph:
     Holding one costs nothing and locks nothing: every read and every write looks at the store anew.
     """
 
-    def __init__(self, storage: Storage, contract: SchemaContract, mode: OpenMode) -> None:
+    def __init__(
+        self, storage: Storage, contract: SchemaContract, mode: OpenMode, options: WriteOptions, recovery: Recovery
+    ) -> None:
         self._storage = storage
+        self._contract = contract
+        self._options = options
+        self._recovery = recovery
         self.mode = mode
         self.schema = GraphSchema(contract)
         self.commits = Commits(storage)
         self.branches = Branches(storage)
+        self.maintenance = Maintenance(storage, recovery)
 
     def __repr__(self) -> str:
         return f"Graph({self.uri!r}, mode={self.mode!r})"
 
     @classmethod
     def create(
-        cls, uri: str | os.PathLike[str], schema: str, *, storage_options: Mapping[str, str] | None = None
+        cls,
+        uri: str | os.PathLike[str],
+        schema: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        options: WriteOptions | None = None,
     ) -> Graph:
         """An empty graph with this schema exists afterwards. Of several creators at one address exactly one succeeds.
 
@@ -94,20 +103,40 @@ class Graph:
             uri: A folder that is absent or empty, or a store's URL such as ``s3://bucket/social.omni``.
             schema: The schema's text, in the .pg language.
             storage_options: Credentials and settings of the store, as Lance takes them.
+            options: How writes through this handle behave when they meet others.
         """
         storage = Storage(uri, storage_options)
-        return cls(storage, create_graph(storage, schema), "rw")
+        contract = create_graph(storage, schema)
+        options = options or WriteOptions()
+        return cls(storage, contract, "rw", options, Recovery(storage, wait_limit=options.patience))
 
     @classmethod
     def open(
-        cls, uri: str | os.PathLike[str], mode: OpenMode = "rw", *, storage_options: Mapping[str, str] | None = None
+        cls,
+        uri: str | os.PathLike[str],
+        mode: OpenMode = "rw",
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        options: WriteOptions | None = None,
     ) -> Graph:
-        """The graph at this address, its format and schema checked. ``mode="ro"`` refuses every write."""
+        """The graph at this address, its format and schema checked.
+
+        Args:
+            uri: The folder or URL that the graph was created at.
+            mode: ``"ro"`` refuses every write. ``"rw"`` first settles what dead writers left behind; with one just dead
+                that takes until its lease has run out.
+            storage_options: Credentials and settings of the store, as Lance takes them.
+            options: How writes through this handle behave when they meet others.
+        """
         if mode not in ("rw", "ro"):
             raise InvalidArgument(f"mode is {mode!r}.", hint='Use "rw" to read and write, "ro" to read only.')
         storage = Storage(uri, storage_options)
         contract, _ = open_graph(storage)
-        return cls(storage, contract, mode)
+        options = options or WriteOptions()
+        recovery = Recovery(storage, wait_limit=options.patience)
+        if mode == "rw":
+            recovery.sweep()
+        return cls(storage, contract, mode, options, recovery)
 
     @property
     def uri(self) -> str:
@@ -130,6 +159,53 @@ class Graph:
         manifest = manifest_at(self._storage, branch=branch, commit=commit, version=version, timestamp=timestamp)
         return Snapshot(self._storage, manifest.state)
 
+    def transaction(
+        self,
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> GraphTransaction:
+        """Loads into several types that become visible as one commit when the ``with`` block ends, or not at all.
+
+        Args:
+            branch: The branch to commit to.
+            actor: Who makes the commit.
+            message: What it is for.
+            txn_app_id: An application that numbers its writes; with ``txn_version``.
+            txn_version: The number of this write. One that is not greater than the application's last committed number
+                does nothing, so a write may be repeated safely when its outcome is in doubt.
+        """
+        load = self.begin_load(branch, actor=actor, message=message, txn_app_id=txn_app_id, txn_version=txn_version)
+        return GraphTransaction(load, self.schema.accepted)
+
+    def begin_load(
+        self,
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> Load:
+        """The two halves of a transaction, for workers that stage and a coordinator that commits; see ``Load``."""
+        if self.mode == "ro":
+            raise ReadOnlyGraph(f"'{self.uri}' is open for reading only.", hint='Open it with mode="rw" to write.')
+        if (txn_app_id is None) != (txn_version is None):
+            raise InvalidArgument("txn_app_id and txn_version belong together.", hint="Give both, or neither.")
+        return Load(
+            self._storage,
+            self._contract,
+            stored_branch(branch),
+            actor=actor,
+            message=message,
+            app_transaction=None if txn_app_id is None or txn_version is None else (txn_app_id, txn_version),
+            options=self._options,
+            recovery=self._recovery,
+        )
+
     def load(
         self,
         data: Mapping[str, ArrowData],
@@ -140,12 +216,14 @@ class Graph:
         message: str | None = None,
     ) -> CommitReceipt:
         """Rows of several types, by type name, become visible as one commit, or none of them does."""
-        inputs = {self.schema.table_type(name).table_key: _batches(rows) for name, rows in data.items()}
-        return self._load(mode, branch).run(inputs, actor=actor, message=message)
+        with self.transaction(branch, actor=actor, message=message) as transaction:
+            for name, rows in data.items():
+                transaction.load(name, rows, mode)
+        return _receipt(transaction)
 
     def load_jsonl(
         self,
-        lines: str | os.PathLike[str] | Iterable[bytes | str],
+        lines: JsonLines,
         *,
         mode: LoadMode | str = LoadMode.APPEND,
         branch: str = MAIN,
@@ -153,33 +231,11 @@ class Graph:
         message: str | None = None,
     ) -> CommitReceipt:
         """A file of JSON lines, by its path, or the lines themselves; one file is one commit."""
-        load = self._load(mode, branch)
-        inputs: dict[str, list[pa.RecordBatch]] = defaultdict(list)
-        for table_key, batch in read_json_lines(_lines(lines), self.schema.accepted):
-            inputs[table_key].append(batch)
-        return load.run(inputs, actor=actor, message=message)
-
-    def _load(self, mode: LoadMode | str, branch: str) -> Load:
-        if self.mode == "ro":
-            raise ReadOnlyGraph(f"'{self.uri}' is open for reading only.", hint='Open it with mode="rw" to write.')
-        try:
-            load_mode = LoadMode(mode)
-        except ValueError as error:
-            raise InvalidArgument(f"There is no load mode '{mode}'.", hint="Use append, merge or overwrite.") from error
-        return Load(self._storage, self.schema.accepted, branch, load_mode)
+        with self.transaction(branch, actor=actor, message=message) as transaction:
+            transaction.load_jsonl(lines, mode)
+        return _receipt(transaction)
 
 
-def _batches(data: ArrowData) -> Iterable[pa.RecordBatch]:
-    if isinstance(data, pa.RecordBatch):
-        return [data]
-    if isinstance(data, pa.Table):
-        return data.to_batches()
-    return data
-
-
-def _lines(lines: str | os.PathLike[str] | Iterable[bytes | str]) -> Iterator[bytes | str]:
-    if isinstance(lines, str | os.PathLike):
-        with open(lines, "rb") as file:
-            yield from file
-    else:
-        yield from lines
+def _receipt(transaction: GraphTransaction) -> CommitReceipt:
+    assert transaction.receipt is not None  # noqa: S101 - its block has ended without an exception
+    return transaction.receipt

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections import deque
@@ -41,7 +42,13 @@ class Exploration:
 
 def explore(model: Model) -> Exploration:
     """Every reachable state holds the invariants, and from every one the world can still come to rest; or a violation."""
-    return _Explorer(model).run()
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is cyclic, and looking for cycles among millions of tuples takes longer than exploring
+    try:
+        return _Explorer(model).run()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class _Explorer:

@@ -68,15 +68,8 @@ class Fault(str, Enum):
     HEAD_COMPARED_ACROSS_LINES = "head-compared-across-lines"  # a pin on another line is above this line's HEAD: "damage"
 
 
-class Standing(str, Enum):
-    """How far an operation got with one table; the same words as the engine's."""
-
-    PUBLISHED = "already published"
-    LANDED = "landed"
-    NOT_MOVED = "not moved"
-    INCOMPLETE = "incomplete chain"
-    MOVED_BY_OTHER = "moved by someone else"
-    IMPOSSIBLE = "impossible"
+# How far an operation got with one table. Not moved, incomplete, or moved by someone else: it comes to the same.
+PUBLISHED, LANDED, UNFINISHED, IMPOSSIBLE = "published", "landed", "unfinished", "impossible"
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,8 @@ class Model:
     tables: int = 2
     recoverers: int = 1
     crashes: int = 0
-    errors: int = 0  # failed calls, whose effect happens at once, later, or never
+    errors: int = 0  # failed calls; the effect has happened, or it never will
+    stragglers: int = 0  # failed calls whose effect may happen at any later time
     renewals: int = 0
     attempts: int = 1  # of each writer; every attempt is an operation of its own
     fault: Fault | None = None
@@ -115,6 +109,7 @@ class Model:
             in_flight=(),
             crashes=self.crashes,
             errors=self.errors,
+            stragglers=self.stragglers,
             renewals=self.renewals,
             acknowledged=0,
             failed=0,
@@ -126,7 +121,7 @@ class Model:
             if process is ENDED or process is HALTED:
                 continue
             yield from self._STEPS[process.step](self, state, me, process)
-            if state.crashes and process.step not in self._NOTHING_AT_STAKE:
+            if state.crashes and process.step in self._AFTER_AN_EFFECT:
                 yield self._label(me, process.step, "dies"), self._gone(state._replace(crashes=state.crashes - 1), me)
             if state.renewals and process.step in {"commit", "publish"}:
                 renewed = happened(state._replace(renewals=state.renewals - 1), ("put", "op", process.op))
@@ -175,9 +170,20 @@ class Model:
         return self._label(me, step, "read"), after
 
     def _effect(
-        self, state: State, me: int, effect: Effect, *, done: Then, refused: Then | None = None, unclear: Then
+        self,
+        state: State,
+        me: int,
+        effect: Effect,
+        *,
+        done: Then,
+        refused: Then | None = None,
+        unclear: Then | None = None,
     ) -> Iterator[Move]:
-        """One effect: it happens, or storage refuses it, or the call fails and nobody knows."""
+        """One effect: it happens, or storage refuses it, or the call fails and the caller cannot know.
+
+        Without ``unclear`` a failed call ends the process. That is the same as dying before or after the effect, which
+        happens anyway; what dying does not cover is an effect that comes later.
+        """
         step = state.processes[me].step
         after = happened(state, effect)
         if after is None:
@@ -185,9 +191,13 @@ class Model:
             yield self._label(me, step, "refused"), refused(state)
             return
         yield self._label(me, step, "done"), done(after)
-        if state.errors:
-            pending = state._replace(errors=state.errors - 1, in_flight=(*state.in_flight, effect))
-            yield self._label(me, step, "error"), unclear(pending)
+        if state.errors and unclear is not None:
+            yield self._label(me, step, "answer lost"), unclear(after._replace(errors=state.errors - 1))
+            yield self._label(me, step, "fails"), unclear(state._replace(errors=state.errors - 1))
+        if state.stragglers:
+            pending = state._replace(stragglers=state.stragglers - 1, in_flight=(*state.in_flight, effect))
+            after = self._gone(pending, me) if unclear is None else unclear(pending)
+            yield self._label(me, step, "straggles"), after
 
     @staticmethod
     def _capture_of(state: State, op: int) -> Capture:
@@ -397,44 +407,40 @@ class Model:
             after = self._at_undo(state, me, 0)
         else:
             pins = tuple(manifest.pins[intent.table] for intent in self._capture_of(state, op).intents)
-            after = self._go(state, me, "look", manifest.version, self._reads_hold(state, op), pins, ())
+            after = self._go(state, me, "look", manifest.version, self._reads_hold(state, op), pins, 0, ())
         yield self._read(me, "classify", after)
 
     def _look(self, state: State, me: int, process: Process) -> Iterator[Move]:
         """One table after the other, while everybody else goes on."""
-        seen, holds, pins, standings = process.at
+        seen, holds, pins, number, found = process.at
         intents = self._capture_of(state, process.op).intents
-        number = len(standings)
-        standings = (*standings, self._standing(state, process.op, intents[number], pins[number]))
-        if len(standings) < len(intents):
-            after = self._go(state, me, "look", seen, holds, pins, standings)
+        found = tuple(sorted({*found, self._standing(state, process.op, intents[number], pins[number])}))
+        if number + 1 < len(intents):
+            after = self._go(state, me, "look", seen, holds, pins, number + 1, found)
         else:
-            after = self._decided(state, me, seen, frozenset(standings), holds=holds)
+            after = self._decided(state, me, seen, found, holds=holds)
         yield self._read(me, "look", after)
 
-    def _standing(self, state: State, op: int, intent: Intent, pin: Pin) -> Standing:
+    def _standing(self, state: State, op: int, intent: Intent, pin: Pin) -> str:
         line = line_of(state, intent.line)
         above = () if line is None else line.above(intent.expected)
         steps = _landed_steps(op, intent, above)
         across_lines = self.fault is Fault.HEAD_COMPARED_ACROSS_LINES
         if line is not None and line.head < pin.version and (pin.owner == intent.owner or across_lines):
-            return Standing.IMPOSSIBLE
+            return IMPOSSIBLE
         if pin != intent.pin:
             published = pin.owner == intent.owner and pin.version > intent.expected and steps == intent.steps
-            return Standing.PUBLISHED if published else Standing.MOVED_BY_OTHER
-        if not above:
-            return Standing.NOT_MOVED
-        if steps == intent.steps == len(above) or (steps and self.fault is Fault.FORWARD_INCOMPLETE_CHAIN):
-            return Standing.LANDED
-        return Standing.INCOMPLETE if steps and steps == len(above) else Standing.MOVED_BY_OTHER
+            return PUBLISHED if published else UNFINISHED
+        landed = steps == intent.steps == len(above) or (steps and self.fault is Fault.FORWARD_INCOMPLETE_CHAIN)
+        return LANDED if landed else UNFINISHED
 
-    def _decided(self, state: State, me: int, seen: int, found: frozenset[Standing], *, holds: bool) -> State:
-        if Standing.IMPOSSIBLE in found:
+    def _decided(self, state: State, me: int, seen: int, found: tuple[str, ...], *, holds: bool) -> State:
+        if IMPOSSIBLE in found:
             return self._set(state, me, ENDED if self._is_writer(me) else HALTED)
-        if found == {Standing.PUBLISHED}:
+        if found == (PUBLISHED,):
             return self._go(state, me, "forget", 1)
-        any_landed = self.fault is Fault.FORWARD_IF_ANY_LANDED and Standing.LANDED in found
-        if (found == {Standing.LANDED} or any_landed) and holds:
+        any_landed = self.fault is Fault.FORWARD_IF_ANY_LANDED and LANDED in found
+        if (found == (LANDED,) or any_landed) and holds:
             return self._go(state, me, "forward", seen)
         if self.fault is Fault.NO_UNDO_SIDECAR:
             return self._go(state, me, "abort", seen)
@@ -451,7 +457,6 @@ class Model:
             me,
             ("put", "undo", process.op),
             done=(lambda after: self._at_undo(after, me, 0)) if early else self._to(me, "abort", *process.at),
-            unclear=lambda after: self._gone(after, me),
         )
 
     def _abort(self, state: State, me: int, process: Process) -> Iterator[Move]:
@@ -495,7 +500,6 @@ class Model:
             ("commit", intent.line, head, undo_mark(process.op), line.content(intent.expected)),
             done=lambda after: self._at_undo(after, me, number + 1),
             refused=self._to(me, "classify"),
-            unclear=lambda after: self._gone(after, me),
         )
 
     def _converge(self, state: State, me: int, process: Process) -> Iterator[Move]:
@@ -515,7 +519,6 @@ class Model:
             ("swap", self.write_of(process.op).branch, process.at[0], change, process.op),
             done=self._to(me, "classify"),
             refused=self._to(me, "classify"),
-            unclear=lambda after: self._gone(after, me),
         )
 
     def _forget(self, state: State, me: int, process: Process) -> Iterator[Move]:
@@ -524,7 +527,6 @@ class Model:
             me,
             ("delete", "op", process.op),
             done=self._to(me, "forget undo", *process.at),
-            unclear=lambda after: self._gone(after, me),
         )
 
     def _forget_undo(self, state: State, me: int, process: Process) -> Iterator[Move]:
@@ -535,11 +537,13 @@ class Model:
                 return self._rejected(after, me)
             return self._set(after._replace(acknowledged=after.acknowledged | 1 << process.op), me, ENDED)
 
-        yield from self._effect(
-            state, me, ("delete", "undo", process.op), done=settled, unclear=lambda after: self._gone(after, me)
-        )
+        yield from self._effect(state, me, ("delete", "undo", process.op), done=settled)
 
-    _NOTHING_AT_STAKE = frozenset({"barrier", "capture", "arm", "idle"})  # dying here is the same as not being there
+    # Where a process can be right after it has changed something. Dying anywhere else is the same as dying there.
+    _AFTER_AN_EFFECT = frozenset(
+        {"fork", "commit", "lookup", "withdraw", "confirm", "publish", "reread", "disarm"}
+        | {"classify", "abort", "undo", "converge", "forget undo"}
+    )
     _STEPS = {  # noqa: RUF012 - a constant
         "barrier": _barrier,
         "capture": _captured,

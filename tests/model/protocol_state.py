@@ -105,6 +105,7 @@ class State(NamedTuple):
     in_flight: tuple[Effect, ...]  # effects whose call failed: each may still happen, at any time, or never
     crashes: int  # how many more there may be
     errors: int
+    stragglers: int
     renewals: int
     acknowledged: int
     failed: int

@@ -59,18 +59,13 @@ def classify(intent: TableIntent, facts: TableFacts) -> Standing:
     if facts.pin is not None and facts.head < facts.pin.version:
         return Standing.IMPOSSIBLE
     steps = landed_steps(intent, facts.above)
-    if facts.pin is None or facts.pin.branch != intent.branch:
-        return Standing.MOVED_BY_OTHER
-    if facts.pin.version > intent.expected_version:
-        return Standing.PUBLISHED if steps == len(intent.transactions) else Standing.MOVED_BY_OTHER
-    if facts.pin.version < intent.expected_version:
-        return Standing.MOVED_BY_OTHER
-    if not facts.above:
-        return Standing.NOT_MOVED
-    if steps == len(intent.transactions) == len(facts.above):
-        return Standing.LANDED
-    if steps and steps == len(facts.above):
-        return Standing.INCOMPLETE
+    whole = steps == len(intent.transactions)
+    if facts.pin == intent.pin and steps == len(facts.above):  # nobody but the operation has moved the table
+        unpublished = Standing.LANDED if whole else Standing.INCOMPLETE
+        return unpublished if steps else Standing.NOT_MOVED
+    same_line = facts.pin is not None and facts.pin.branch == intent.branch
+    if whole and same_line and facts.pin is not None and facts.pin.version > intent.expected_version:
+        return Standing.PUBLISHED
     return Standing.MOVED_BY_OTHER
 
 

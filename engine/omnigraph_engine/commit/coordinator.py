@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ulid import ULID
 
@@ -33,15 +32,14 @@ from omnigraph_engine.errors import (
     VersionConflict,
 )
 from omnigraph_engine.failpoints import Failpoint, effect
-from omnigraph_engine.manifest.dataset import open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, open_manifest
 from omnigraph_engine.manifest.publisher import Publication, publish
 from omnigraph_engine.manifest.rows import AppTransaction, GraphCommit, TableVersion
-from omnigraph_engine.manifest.state import ManifestState
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.exact import ExactCommit, manifest_path, transaction_uuid
+from omnigraph_engine.tables.exact import manifest_path, transaction_uuid
 from omnigraph_engine.tables.heads import commit_staged
 from omnigraph_engine.tables.staged import StagedWrite
-from omnigraph_engine.tables.table import Table, TableRef
+from omnigraph_engine.tables.table import Table
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +75,7 @@ class CommitPlan:
     app_transaction: tuple[str, int] | None = None  # application id and its own version number
     # Called when a table that validation read has moved by the time of the publish. It looks at what moved and raises
     # when the plan no longer holds. Without it any such move is a conflict.
-    revalidate: Callable[[ManifestState], None] | None = None
+    revalidate: Callable[[Manifest], None] | None = None
 
 
 @dataclass
@@ -103,10 +101,6 @@ class Committed:
     versions: Mapping[str, int]
 
 
-class EffectFreeConflict(VersionConflict):
-    """A table moved before this attempt had changed anything: it may be prepared anew."""
-
-
 class Coordinator:
     """Runs one attempt of one commit."""
 
@@ -125,8 +119,7 @@ class Coordinator:
         """The plan is visible in full when this returns.
 
         Raises:
-            VersionConflict: the view it was prepared on no longer holds; nothing is visible. As ``EffectFreeConflict``,
-                nothing had happened either, and the same staged files may be tried on a newer view.
+            VersionConflict: the view it was prepared on no longer holds; nothing is visible.
             OperationUndone: a recovery took it for abandoned; nothing is visible.
             OutcomeUnknown: the store failed while it was being decided.
         """
@@ -149,7 +142,7 @@ class Coordinator:
             if landed:
                 return self._settled(conflict)
             self._disarm()
-            raise EffectFreeConflict(conflict.message, details=conflict.details, hint=conflict.hint) from conflict
+            raise
         except OmnigraphError as error:
             return self._settled(error)
         self._disarm()

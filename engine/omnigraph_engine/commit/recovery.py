@@ -184,9 +184,7 @@ def _intended(storage: Storage, sidecar: Sidecar) -> Publication:
     )
 
 
-def _published_as(
-    storage: Storage, intent: TableIntent, version: int, row_count: int | None = None
-) -> TableVersion:
+def _published_as(storage: Storage, intent: TableIntent, version: int, row_count: int | None = None) -> TableVersion:
     ref = intent.ref(version)
     if row_count is None:
         row_count = Table(storage, ref).count() if intent.rows_after is None else intent.rows_after

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import Authority
+from omnigraph_engine.errors import SchemaChanged
 from omnigraph_engine.manifest.dataset import Manifest, open_manifest
 from omnigraph_engine.manifest.publisher import TablePin
 from omnigraph_engine.manifest.state import ManifestState, PublishedTable
-from omnigraph_engine.schema.contract import SchemaContract
+from omnigraph_engine.schema.contract import STATE_FILE, SchemaContract, recorded_ir_hash
 from omnigraph_engine.schema.identity import AcceptedSchema
-from omnigraph_engine.schema.ir import ir_hash
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.table import Table, TableRef
 
@@ -42,7 +41,7 @@ class WriteTransaction:
             branch_identifier=self.manifest.branch_identifier,
             graph_head=self.state.head.commit_id,
             schema_identity_domain=self.accepted.domain,
-            schema_ir_hash=ir_hash(self.accepted),
+            schema_ir_hash=recorded_ir_hash(self.contract.state_text),
         )
 
     def published(self, table_key: str) -> PublishedTable:
@@ -66,9 +65,15 @@ class WriteTransaction:
         return self.table(table_key)
 
 
-def capture(
-    storage: Storage, recovery: Recovery, contract: SchemaContract, branch: str | None, table_keys: frozenset[str]
-) -> WriteTransaction:
-    """The view for one attempt to write these tables, once nothing unsettled stands in their way."""
-    recovery.barrier(branch, table_keys)
+def capture(storage: Storage, contract: SchemaContract, branch: str | None) -> WriteTransaction:
+    """The view for one attempt to write to a branch.
+
+    Raises:
+        BranchNotFound: there is no such branch.
+        SchemaChanged: the graph has another schema than ``contract``.
+    """
+    if storage.get(STATE_FILE).decode() != contract.state_text:
+        raise SchemaChanged(
+            f"The schema of '{storage.root}' was changed after it was opened.", hint="Open the graph again."
+        )
     return WriteTransaction(storage, open_manifest(storage, branch), contract)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,34 @@ from lance.dataset import LanceOperation, Transaction
 from lance.optimize import Compaction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from omnigraph_engine.errors import CommitNotFound, OmnigraphError, PublishContention, StorageError, VersionConflict
-from omnigraph_engine.manifest.dataset import branch_path, open_manifest
-from omnigraph_engine.manifest.rows import GraphCommit, GraphHead, TableVersion, to_table
-from omnigraph_engine.manifest.state import ManifestState, find_commit
+from omnigraph_engine.errors import (
+    BranchNotFound,
+    DuplicateTransaction,
+    OmnigraphError,
+    OperationUndone,
+    PublishContention,
+    StorageError,
+    VersionConflict,
+)
+from omnigraph_engine.manifest.dataset import Manifest, branch_path, open_manifest
+from omnigraph_engine.manifest.rows import (
+    MAIN,
+    Abort,
+    AppTransaction,
+    GraphCommit,
+    GraphHead,
+    Row,
+    TableVersion,
+    to_table,
+)
+from omnigraph_engine.manifest.state import ManifestState
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.exact import ExactHead, commit_exact, latest_version, one_line, open_guarded
+from omnigraph_engine.tables.exact import commit_exact, latest_version, one_line, open_guarded
 from omnigraph_engine.tables.staged import new_transaction_uuid
 
 _log = logging.getLogger(__name__)
 
-PUBLISH_ATTEMPTS = 10
+PUBLISH_ATTEMPTS = 30
 # Every publish leaves one small fragment. Reading costs a request or two per fragment, so they are folded together once
 # this many stand side by side, into fragments of a bounded size: neither reading nor folding grows with history.
 FOLD_AT_FRAGMENTS = 8
@@ -50,11 +67,19 @@ class Publication:
     commit_id: str
     branch: str | None  # None is main
     updates: tuple[TableVersion, ...]
-    expected: Mapping[str, TablePin]  # by table_key: everything that is updated, and everything validation relied on
+    expected: Mapping[str, TablePin]  # by table_key: every table that is updated, as it was before
     actor: str | None = None
     created_at: int = field(default_factory=lambda: time.time_ns() // 1000)  # microseconds
     extra: Mapping[str, Any] = field(default_factory=dict)
     expected_head: str | None = None  # a commit id, for callers whom any newer commit on the branch would invalidate
+    operation_id: str | None = None  # whose abort, when it is there, forbids this publish
+    branch_identifier: tuple[tuple[int, str], ...] | None = None  # the life of the branch it was prepared on
+    read_set: Mapping[str, TablePin] = field(default_factory=dict)  # tables that validation relied on
+    # Looks at a state in which a table of the read set has moved, and raises when that breaks the commit. Without it any
+    # such move is a conflict.
+    revalidate: Callable[[Manifest], None] | None = None
+    app_transaction: AppTransaction | None = None
+    abort: Abort | None = None  # published with the commit: the operation that it undoes
 
 
 @dataclass(frozen=True)
@@ -65,14 +90,25 @@ class Published:
     attempts: int
 
 
-def publish(storage: Storage, publication: Publication, *, attempts: int = PUBLISH_ATTEMPTS) -> Published:
+def publish(
+    storage: Storage, publication: Publication, *, start: Manifest | None = None, attempts: int = PUBLISH_ATTEMPTS
+) -> Published:
     """The commit is visible in full when this returns; when it raises a conflict, nothing of it is or ever will be.
 
     Publishing one commit id twice is harmless: the second call finds the first one's commit. That also settles the case
     of an answer that was lost on the way.
 
+    Args:
+        storage: Where the graph is.
+        publication: What to publish.
+        start: The manifest that the commit was prepared on. The first attempt builds on it unread, and finds out by losing
+            the race when it is not the newest any more.
+        attempts: How often to try against other publishers.
+
     Raises:
         VersionConflict: an expectation no longer holds; details have table_key, expected and actual.
+        OperationUndone: a recovery has published the operation's abort.
+        DuplicateTransaction: the application's transaction is in the graph already.
         PublishContention: others won every attempt. Nothing is visible; the call may be repeated as it is.
         StorageError: the store failed on the last attempt; repeat the call to learn the outcome.
     """
@@ -82,29 +118,81 @@ def publish(storage: Storage, publication: Publication, *, attempts: int = PUBLI
         retry=retry_if_exception_type((PublishContention, StorageError)),
         reraise=True,
     )
-    for attempt in retrying:
-        with attempt:
-            manifest = open_manifest(storage, publication.branch)
-            commit = find_commit(manifest.rows, publication.commit_id)  # an earlier attempt may have landed after all
-            if commit is None:
-                check_expectations(manifest.state, publication)
-                commit = _swap(storage, manifest.state, publication)
-            return Published(commit, attempt.retry_state.attempt_number)
+    try:
+        for attempt in retrying:
+            with attempt:
+                manifest = start or open_manifest(storage, publication.branch)
+                start = None
+                commit = manifest.find_commit(publication.commit_id)  # an earlier attempt may have landed after all
+                if commit is None:
+                    check_expectations(manifest, publication)
+                    commit = swap_commit(storage, manifest, publication)
+                return Published(commit, attempt.retry_state.attempt_number)
+    except PublishContention as contention:
+        commit = open_manifest(storage, publication.branch).find_commit(publication.commit_id)  # or the last one
+        if commit is not None:
+            return Published(commit, attempts)
+        raise PublishContention(
+            f"Other writers kept publishing on '{publication.branch or MAIN}'; "
+            f"commit {publication.commit_id} is not visible.",
+            details={"branch": publication.branch or MAIN, "commit_id": publication.commit_id},
+            hint="Retry, or let fewer jobs commit to this branch at once.",
+        ) from contention
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def check_expectations(state: ManifestState, publication: Publication) -> None:
-    """Raises ``VersionConflict`` unless every pinned table, and the head when given, is what the publication was built on."""
-    for table_key, pin in publication.expected.items():
-        table = state.tables.get(table_key)
-        if table is None or TablePin(table.version, table.branch) != pin:
-            actual = None if table is None else table.version
-            raise _conflict(table_key, pin.version, actual)
-    if publication.expected_head is not None and publication.expected_head != state.head.commit_id:
+def check_expectations(manifest: Manifest, publication: Publication) -> None:
+    """Raises unless the manifest still is what the publication was built on, as far as it relied on it."""
+    state = manifest.state
+    if publication.branch_identifier is not None and publication.branch_identifier != manifest.branch_identifier:
+        raise BranchNotFound(
+            f"The branch '{state.branch_name}' was deleted and created anew; the commit was prepared on the old one.",
+            details={"branch": state.branch_name},
+        )
+    if publication.operation_id in state.aborts:
+        raise OperationUndone(
+            f"Operation {publication.operation_id} was taken for abandoned and undone.",
+            details={"operation_id": publication.operation_id},
+            hint="Nothing of it is visible. Retry; give a longer lease where pauses are normal.",
+        )
+    if publication.expected_head not in (None, state.head.commit_id):
         raise _conflict(f"graph_head:{state.branch_name}", publication.expected_head, state.head.commit_id)
+    _check_transaction(state, publication.app_transaction)
+    for table_key, pin in publication.expected.items():
+        _check_pin(state, table_key, pin)
+    moved = {key: pin for key, pin in publication.read_set.items() if pin_of(state, key) != pin}
+    if not moved:
+        return
+    if publication.revalidate is not None:
+        publication.revalidate(manifest)
+    else:
+        for table_key, pin in moved.items():
+            _check_pin(state, table_key, pin)
 
 
-def _conflict(table_key: str, expected: int | str, actual: int | str | None) -> VersionConflict:
+def pin_of(state: ManifestState, table_key: str) -> TablePin | None:
+    """The version of a table that a state publishes, or None when it has no such table."""
+    table = state.tables.get(table_key)
+    return None if table is None else TablePin(table.version, table.branch)
+
+
+def _check_transaction(state: ManifestState, transaction: AppTransaction | None) -> None:
+    applied = None if transaction is None else state.app_transactions.get(transaction.app_id)
+    if transaction is not None and applied is not None and applied.version >= transaction.version:
+        raise DuplicateTransaction(
+            f"Application '{transaction.app_id}' has committed version {applied.version} already, and this is "
+            f"{transaction.version}.",
+            details={"app_id": transaction.app_id, "version": applied.version, "commit_id": applied.commit_id},
+        )
+
+
+def _check_pin(state: ManifestState, table_key: str, expected: TablePin) -> None:
+    actual = pin_of(state, table_key)
+    if actual != expected:
+        raise _conflict(table_key, expected.version, None if actual is None else actual.version)
+
+
+def _conflict(table_key: str, expected: int | str | None, actual: int | str | None) -> VersionConflict:
     return VersionConflict(
         f"version conflict on {table_key}: expected {expected}, found {actual}.",
         details={"table_key": table_key, "expected": expected, "actual": actual},
@@ -112,7 +200,14 @@ def _conflict(table_key: str, expected: int | str, actual: int | str | None) -> 
     )
 
 
-def _swap(storage: Storage, state: ManifestState, publication: Publication) -> GraphCommit:
+def swap_commit(storage: Storage, manifest: Manifest, publication: Publication) -> GraphCommit:
+    """The commit stands in the version right after ``manifest``, or nothing of it is visible. Expectations are not checked.
+
+    Raises:
+        PublishContention: somebody else's version stands there.
+        StorageError: the store failed, and whether the commit stands is for the caller to find out.
+    """
+    state = manifest.state
     commit = GraphCommit(
         commit_id=publication.commit_id,
         manifest_version=state.version + 1,
@@ -122,42 +217,36 @@ def _swap(storage: Storage, state: ManifestState, publication: Publication) -> G
         actor=publication.actor,
         extra=publication.extra,
     )
+    marks = [mark for mark in (publication.app_transaction, publication.abort) if mark is not None]
     head = GraphHead(publication.branch, commit.commit_id, commit.parent_id)
-    rows = to_table([*(update.to_row() for update in publication.updates), commit.to_row(), head.to_row()])
-    path = branch_path(publication.branch)
-    dataset, guard = open_guarded(storage, path, state.version)
-    merge = dataset.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
-    try:
-        merge.use_index(False).conflict_retries(0).execute(rows)
-    except Exception as error:
-        if not _landed(storage, commit):
-            raise _failure(storage, state, commit, guard, error) from error
-    else:
-        _fold(storage, path, dataset)
+    rows = [row.to_row() for row in (*publication.updates, *marks, commit, head)]
+    _swap(storage, manifest, rows)
     return commit
 
 
-def _landed(storage: Storage, commit: GraphCommit) -> bool:
-    """Whether a commit whose answer was lost is visible: its own id stands in the version it was to make."""
+def swap_abort(storage: Storage, manifest: Manifest, abort: Abort) -> None:
+    """The abort stands in the version right after ``manifest``, or nothing changed; no commit and no table moves.
+
+    It rewrites the branch's head as it is, so that it collides with every publish under way, other engines' too.
+    """
+    head = manifest.state.head
+    rows = [abort.to_row(), GraphHead(manifest.branch, head.commit_id, head.parent_id).to_row()]
+    _swap(storage, manifest, rows)
+
+
+def _swap(storage: Storage, manifest: Manifest, rows: Sequence[Row]) -> None:
+    path = branch_path(manifest.branch)
+    dataset, guard = open_guarded(storage, path, manifest.version)
+    merge = dataset.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
     try:
-        manifest = open_manifest(storage, commit.branch, commit.manifest_version)
-    except CommitNotFound:
-        return False
-    return find_commit(manifest.rows, commit.commit_id) is not None
-
-
-def _failure(
-    storage: Storage, state: ManifestState, commit: GraphCommit, guard: ExactHead, error: Exception
-) -> PublishContention | StorageError:
-    """The typed error for a swap that did not land: contention when somebody was faster, else a storage failure."""
-    # Lance refuses some swaps over what landed since in words of its own, before it asks the guard.
-    if guard.lost or latest_version(storage, branch_path(commit.branch)) != state.version:
-        return PublishContention(
-            f"Other writers kept publishing on '{state.branch_name}'; commit {commit.commit_id} is not visible.",
-            details={"branch": state.branch_name, "commit_id": commit.commit_id},
-            hint="Retry, or let fewer jobs commit to this branch at once.",
-        )
-    return StorageError(f"Publishing on '{state.branch_name}' failed: {one_line(error)}")
+        merge.use_index(False).conflict_retries(0).execute(to_table(rows))
+    except Exception as error:
+        # Lance refuses some swaps over what landed since in words of its own, before it asks the guard.
+        branch = manifest.state.branch_name
+        if guard.lost or latest_version(storage, path) != manifest.version:
+            raise PublishContention(f"Another publish on '{branch}' was faster.", details={"branch": branch}) from error
+        raise StorageError(f"Publishing on '{branch}' failed: {one_line(error)}") from error
+    _fold(storage, path, dataset)
 
 
 def _fold(storage: Storage, path: str, dataset: LanceDataset) -> None:

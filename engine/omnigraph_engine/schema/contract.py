@@ -6,6 +6,7 @@ Whoever holds a ``SchemaContract`` has a text that means the accepted schema and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from omnigraph_engine.errors import SchemaContractBroken, SchemaError, SchemaSyntaxError
@@ -34,12 +35,17 @@ class SchemaContract:
     source: str  # exactly as the user gave it
     accepted: AcceptedSchema
 
+    @cached_property
+    def state_text(self) -> str:
+        """The text of the state file: equal texts mean equal schemas with equal identities."""
+        return pretty_json(_state(self.accepted))
+
     def files(self) -> dict[str, str]:
         """The text of each file by its name below the graph root."""
         return {
             SOURCE_FILE: self.source,
             IR_FILE: ir_text(self.accepted),
-            STATE_FILE: pretty_json(_state(self.accepted)),
+            STATE_FILE: self.state_text,
         }
 
 

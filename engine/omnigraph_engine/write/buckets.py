@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,14 @@ def pair_up(
             held.append(batch)
             rows += batch.num_rows
             if rows > BUCKET_ROWS:
-                spill = files.enter_context(_Spill(folder, "incoming", schema))
+                spill = files.enter_context(closing(_Spill(folder, "incoming", schema)))
                 while held:
                     spill.deal(held.pop())
         if spill is None:
             yield pa.Table.from_batches(held, schema), stored
             return
         spill.close()
-        other = files.enter_context(_Spill(folder, "stored", stored_schema))
+        other = files.enter_context(closing(_Spill(folder, "stored", stored_schema)))
         for batch in stored:
             other.deal(batch)
         other.close()
@@ -64,16 +64,10 @@ class _Spill:
         self._paths = [os.path.join(folder, f"{name}-{number}.arrow") for number in range(BUCKETS)]
         self._writers = [pa.ipc.new_stream(path, schema) for path in self._paths]
 
-    def __enter__(self) -> _Spill:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
     def deal(self, batch: pa.RecordBatch) -> None:
         target = _bucket_numbers(batch.column(0))
         order = np.argsort(target, kind="stable")
-        sorted_batch = batch.take(pa.array(order))
+        sorted_batch = batch.take(order)
         bounds = np.searchsorted(target[order], np.arange(BUCKETS + 1))
         for number in range(BUCKETS):
             start, end = int(bounds[number]), int(bounds[number + 1])
@@ -85,7 +79,7 @@ class _Spill:
             writer.close()
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        with pa.ipc.open_stream(self._paths[number]) as reader:
+        with pa.OSFile(self._paths[number], "rb") as file, pa.ipc.open_stream(file) as reader:
             yield from reader
 
 

@@ -1,38 +1,47 @@
 """Loading rows of several types as one graph commit.
 
 Two halves that may run on different machines: ``Load.stage`` streams rows through conform and the row-local checks into
-files that nobody can see, ``Load.commit`` checks the rules between rows on what was staged, commits and publishes. Nothing is
-visible before the publish, and a violation raises before any table moves.
+files that nobody can see; ``Load.commit`` checks the rules between rows on what was staged and hands it to the coordinator.
+Nothing is visible before the publish, and a violation raises before any table moves.
 """
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from ulid import ULID
 
-from omnigraph_engine.errors import InvalidArgument, StorageError
-from omnigraph_engine.manifest.dataset import open_manifest
-from omnigraph_engine.manifest.publisher import Publication, TablePin, publish
-from omnigraph_engine.manifest.rows import MAIN, GraphCommit, TableVersion
-from omnigraph_engine.manifest.state import ManifestState, PublishedTable
-from omnigraph_engine.schema.identity import AcceptedSchema
+from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
+from omnigraph_engine.commit.recovery import Recovery
+from omnigraph_engine.commit.sidecar import WriterKind
+from omnigraph_engine.commit.transaction import WriteTransaction, capture
+from omnigraph_engine.errors import (
+    DuplicateTransaction,
+    OperationUndone,
+    PublishContention,
+    StorageError,
+    VersionConflict,
+)
+from omnigraph_engine.failpoints import Failpoint, effect
+from omnigraph_engine.manifest.dataset import Manifest
+from omnigraph_engine.manifest.rows import GraphCommit
+from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.heads import commit_staged
-from omnigraph_engine.tables.readback import scan_staged
+from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
+from omnigraph_engine.tables.readback import staged_rows
 from omnigraph_engine.tables.stage import stage_append, stage_overwrite, stage_upsert
-from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine
-from omnigraph_engine.tables.table import Table, TableRef
+from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
+from omnigraph_engine.tables.table import Table
 from omnigraph_engine.write.checks import check_rows
 from omnigraph_engine.write.conform import conform
-from omnigraph_engine.write.relations import check_distinct, check_endpoints, check_new
-
-_TEXT = pa.chunked_array([], pa.string())
+from omnigraph_engine.write.relations import RelationChecks
 
 
 class LoadMode(str, Enum):
@@ -57,7 +66,19 @@ class CommitReceipt:
     """A commit that is visible, and what it did."""
 
     commit: GraphCommit | None  # None: there was nothing to do, so nothing was committed
-    tables: Mapping[str, TableReceipt]
+    tables: Mapping[str, TableReceipt] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # per phase
+    attempts: int = 0
+    replayed: bool = False  # the application's transaction was in the graph already; ``commit`` is the one that did it
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How a write behaves when it meets others."""
+
+    lease: float = 30.0  # seconds; a writer that is silent for longer is taken for dead
+    attempts: int = 100  # how often an insert or merge is prepared anew when others were faster
+    patience: float = 120.0  # seconds after which it is not prepared anew any more
 
 
 class _Conformed:
@@ -66,8 +87,8 @@ class _Conformed:
     Lance reports whatever goes wrong in its input as a failure of its own, so the cause is kept here.
     """
 
-    def __init__(self, accepted: AcceptedSchema, table: TableType, source: Iterable[pa.RecordBatch]) -> None:
-        self._accepted = accepted
+    def __init__(self, contract: SchemaContract, table: TableType, source: Iterable[pa.RecordBatch]) -> None:
+        self._accepted = contract.accepted
         self._table = table
         self._source = source
         self.failure: Exception | None = None
@@ -86,142 +107,196 @@ class _Conformed:
 class Load:
     """One load: captured once, staged anywhere, then checked and committed in one place.
 
-    It is plain data and may be pickled: workers on other machines ``stage`` against the very state that ``commit`` builds on.
+    It may be pickled: workers on other machines ``stage`` against the very versions that it was captured with, and whoever
+    unpickles it may ``commit`` what they staged.
     """
 
-    def __init__(self, storage: Storage, accepted: AcceptedSchema, branch: str, mode: LoadMode) -> None:
-        if branch != MAIN:
-            raise InvalidArgument(
-                f"Loading into the branch '{branch}' is not possible yet.", hint="Load into main; branches can be read."
-            )
+    def __init__(
+        self,
+        storage: Storage,
+        contract: SchemaContract,
+        branch: str | None,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        app_transaction: tuple[str, int] | None = None,
+        options: WriteOptions | None = None,
+        recovery: Recovery | None = None,
+    ) -> None:
         self._storage = storage
-        self._accepted = accepted
-        self._mode = mode
-        self._state: ManifestState = open_manifest(storage).state
+        self._contract = contract
+        self._branch = branch
+        self._actor = actor
+        self._message = message
+        self._app_transaction = app_transaction
+        self._options = options or WriteOptions()
+        self._recovery = recovery
+        self._clock = PhaseClock()
+        with self._clock.phase("capture"):
+            self._view: WriteTransaction | None = capture(storage, contract, branch)
+        self._base = {key: self._view.table(key).ref for key in self._view.state.tables}
+        self._replayed = self._replay(self._view)
 
-    def run(
-        self, inputs: Mapping[str, Iterable[pa.RecordBatch]], *, actor: str | None, message: str | None
-    ) -> CommitReceipt:
-        """Everything in ``inputs`` (batches by table key) is visible as one commit, or nothing is."""
-        staged = [self.stage(table_key, inputs[table_key]) for table_key in self._types if table_key in inputs]
-        return self.commit([write for write in staged if write is not None], actor=actor, message=message)
+    def __getstate__(self) -> dict[str, Any]:
+        # What this process has open or has seen stays here; the versions that workers stage on travel in ``_base``.
+        return {**self.__dict__, "_view": None, "_recovery": None}
 
-    def stage(self, table_key: str, batches: Iterable[pa.RecordBatch]) -> StagedWrite | None:
+    @property
+    def replayed(self) -> CommitReceipt | None:
+        """The receipt when the application's transaction is in the graph already: nothing is left to do."""
+        return self._replayed
+
+    def stage(self, table_key: str, batches: Iterable[pa.RecordBatch], mode: LoadMode) -> StagedWrite | None:
         """Streams rows into files that nobody can see, or None when they would change nothing. Any worker may call it.
 
         Raises:
             OmnigraphError: A row does not fit the type or breaks a rule that it can break on its own.
         """
-        table = self._open(table_key)
-        rows = _Conformed(self._accepted, self._types[table_key], batches)
+        table = Table(self._storage, self._base[table_key]) if self._view is None else self._view.table(table_key)
+        rows = _Conformed(self._contract, self._types[table_key], batches)
         try:
-            if self._mode is LoadMode.APPEND:
-                return stage_append(table, rows)
-            if self._mode is LoadMode.OVERWRITE:
-                return stage_overwrite(table, rows)
-            return stage_upsert(table, rows)
+            with self._clock.phase("stage"), effect(Failpoint.STAGE):
+                if mode is LoadMode.APPEND:
+                    return stage_append(table, rows)
+                if mode is LoadMode.OVERWRITE:
+                    return stage_overwrite(table, rows)
+                return stage_upsert(table, rows)
         except StorageError:
             if rows.failure is not None:
                 raise rows.failure from None
             raise
 
-    def commit(
-        self, parts: Iterable[StagedWrite], *, actor: str | None = None, message: str | None = None
-    ) -> CommitReceipt:
+    def commit(self, parts: Iterable[StagedWrite]) -> CommitReceipt:
         """All that was staged for this load, by however many workers, is visible as one commit, or none of it is.
 
-        The rules between rows are checked first, on the staged rows as they are in storage.
+        The rules between rows are checked first, on the staged rows as they are in storage. An insert or merge that others
+        were faster than is prepared anew on the newer state, with the files it has.
+
+        Raises:
+            ConstraintViolation: a rule between rows does not hold; nothing has moved.
+            VersionConflict, OperationUndone, PublishContention: others were faster, for an overwrite once, for an insert
+                or merge until the budget ended. Nothing is visible; the load may be repeated.
+            OutcomeUnknown: the store failed while the commit was being decided.
         """
+        staged = self._combined(parts)
+        if self._replayed is not None:
+            return self._replayed
+        if not staged:
+            return CommitReceipt(None, seconds=self._clock.seconds)
+        recovery = self._recovery or Recovery(self._storage, wait_limit=self._options.patience)
+        deadline = time.monotonic() + self._options.patience
+        strict = any(write.kind is StageKind.OVERWRITE for write in staged.values())
+        view, checked = self._view, None
+        for attempt in range(1, self._options.attempts + 1):
+            with self._clock.phase("wait"):
+                recovery.barrier(self._branch, frozenset(staged))
+            if view is None:
+                with self._clock.phase("capture"):
+                    view = capture(self._storage, self._contract, self._branch)
+                if (replayed := self._replay(view)) is not None:
+                    return replayed
+            try:
+                staged = {key: self._rebased(write, view) for key, write in staged.items()}
+                with self._clock.phase("validate"):
+                    RelationChecks(view, staged, since=checked).run()
+                return self._attempt(view, staged, attempt)
+            except DuplicateTransaction:
+                view, checked = None, None  # a run of the same transaction elsewhere won: the next capture shows it
+            except (VersionConflict, OperationUndone, PublishContention):
+                if strict or attempt == self._options.attempts or time.monotonic() > deadline:
+                    raise
+                view, checked = None, view
+                _let_others_go_first(attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(self, view: WriteTransaction, staged: Mapping[str, StagedWrite], attempt: int) -> CommitReceipt:
+        changes = tuple(
+            TableChange(key, _steps(view.table(key), write), write.rows_after(view.published(key).row_count))
+            for key, write in staged.items()
+        )
+
+        def revalidate(manifest: Manifest) -> None:
+            newer = WriteTransaction(self._storage, manifest, self._contract)
+            RelationChecks(newer, staged, since=view).run()
+
+        plan = CommitPlan(
+            kind=WriterKind.LOAD,
+            changes=changes,
+            actor=self._actor,
+            message=self._message,
+            app_transaction=self._app_transaction,
+            revalidate=revalidate,
+        )
+        committed = Coordinator(view, plan, lease=self._options.lease, clock=self._clock).run()
+        tables = {
+            change.table_key: TableReceipt(
+                version=committed.versions[change.table_key],
+                rows=change.rows_after,
+                inserted=staged[change.table_key].rows_inserted,
+                updated=staged[change.table_key].rows_updated,
+                deleted=_deleted(staged[change.table_key], view.published(change.table_key).row_count),
+            )
+            for change in changes
+        }
+        return CommitReceipt(committed.commit, tables, dict(self._clock.seconds), attempt)
+
+    def _combined(self, parts: Iterable[StagedWrite]) -> dict[str, StagedWrite]:
         by_key: dict[str, list[StagedWrite]] = {}
         for part in parts:
             by_key.setdefault(part.table_key, []).append(part)
         # In the schema's order, nodes before edges, whatever the order of the parts.
-        staged = {key: write for key in self._types if (write := combine(by_key.get(key, ()))) is not None}
-        read = self._check(staged)
-        if not staged:
-            return CommitReceipt(None, {})
-        return self._commit(staged, read, actor, message)
+        return {key: write for key in self._types if (write := combine(by_key.get(key, ()))) is not None}
 
-    def _check(self, staged: Mapping[str, StagedWrite]) -> set[str]:
-        """All rules between rows; returns the tables that were read to decide them."""
-        read: set[str] = set()
-        for table_key, write in staged.items():
-            ids = self._staged_column(write, "id")
-            check_distinct(table_key, ids)
-            if self._mode is LoadMode.APPEND:
-                check_new(table_key, ids, self._column(table_key, "id"))
-        for table in self._accepted.catalog.edges.values():
-            loaded = staged.get(table.table_key)
-            for role, node_type in (("src", table.from_type), ("dst", table.to_type)):
-                node_key = f"node:{node_type}"
-                shrunk = self._mode is LoadMode.OVERWRITE and node_key in staged
-                if loaded is None and not shrunk:
-                    continue
-                read |= {node_key} if loaded is not None else {node_key, table.table_key}
-                ends = self._column(table.table_key, role) if loaded is None else self._staged_column(loaded, role)
-                check_endpoints(table.table_key, role, ends, self._ids_after(node_key, staged), node_type)
-        return read
-
-    def _ids_after(self, node_key: str, staged: Mapping[str, StagedWrite]) -> pa.ChunkedArray[Any]:
-        """The ids that the node table will hold once this load is committed."""
-        loaded = self._staged_column(staged[node_key], "id") if node_key in staged else _TEXT
-        if self._mode is LoadMode.OVERWRITE and node_key in staged:
-            return loaded
-        return pa.chunked_array([*self._column(node_key, "id").chunks, *loaded.chunks], pa.string())
-
-    def _commit(
-        self, staged: Mapping[str, StagedWrite], read: set[str], actor: str | None, message: str | None
-    ) -> CommitReceipt:
-        updates: list[TableVersion] = []
-        receipts: dict[str, TableReceipt] = {}
-        for table_key, write in staged.items():
-            before = self._published(table_key)
-            landed = commit_staged(self._open(table_key), write)
-            count = write.rows_after(before.row_count)
-            updates.append(
-                TableVersion(
-                    table_key=table_key,
-                    identity=before.identity,
-                    version=landed.version,
-                    branch=before.branch,
-                    row_count=count,
-                    manifest_path=landed.manifest_path,
-                    manifest_size=landed.manifest_size,
-                )
-            )
-            # Each part of an overwrite deletes the whole table, so their sum says nothing.
-            deleted = before.row_count if write.kind is StageKind.OVERWRITE else write.rows_deleted
-            receipts[table_key] = TableReceipt(landed.version, count, write.rows_inserted, write.rows_updated, deleted)
-        expected = {
-            key: TablePin(self._published(key).version, self._published(key).branch) for key in {*staged, *read}
-        }
-        published = publish(
-            self._storage,
-            Publication(
-                commit_id=str(ULID()),
-                branch=None,
-                updates=tuple(updates),
-                expected=expected,
-                actor=actor,
-                extra={} if message is None else {"message": message},
-            ),
+    def _rebased(self, write: StagedWrite, view: WriteTransaction) -> StagedWrite:
+        """The staged write on the version that ``view`` pins; what it staged for an older one is used again."""
+        published = view.published(write.table_key)
+        if published.version == write.base_version:
+            return write
+        if write.kind is StageKind.APPEND:
+            # New rows name nothing of the table they come to, so their files are good for any version of it.
+            return replace(write, base_version=published.version, transaction_uuid=new_transaction_uuid())
+        if write.kind is StageKind.UPSERT:
+            staged_on = Table(self._storage, replace(self._base[write.table_key], version=write.base_version))
+            with self._clock.phase("stage"), effect(Failpoint.STAGE):
+                again = stage_upsert(view.table(write.table_key), staged_rows(staged_on, write))
+            assert again is not None  # noqa: S101 - it has the rows of ``write``, and that has some
+            return again
+        raise VersionConflict(
+            f"version conflict on {write.table_key}: expected {write.base_version}, found {published.version}.",
+            details={
+                "table_key": write.table_key,
+                "expected": write.base_version,
+                "actual": published.version,
+            },
+            hint="An overwrite replaces what it has seen and nothing newer. Read again and retry.",
         )
-        return CommitReceipt(published.commit, receipts)
+
+    def _replay(self, view: WriteTransaction) -> CommitReceipt | None:
+        if self._app_transaction is None:
+            return None
+        app_id, version = self._app_transaction
+        applied = view.state.app_transactions.get(app_id)
+        if applied is None or applied.version < version:
+            return None
+        return CommitReceipt(view.manifest.find_commit(applied.commit_id), replayed=True)
 
     @property
     def _types(self) -> dict[str, TableType]:
-        return {table.table_key: table for table in self._accepted.catalog.table_types()}
+        return {table.table_key: table for table in self._contract.accepted.catalog.table_types()}
 
-    def _published(self, table_key: str) -> PublishedTable:
-        return self._state.tables[table_key]
 
-    def _open(self, table_key: str) -> Table:
-        pin = self._published(table_key)
-        return Table(self._storage, TableRef(table_key, pin.location, pin.branch, pin.version))
+def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
+    """The write itself and, when it leaves too many small fragments, their folding on top of it."""
+    limit = fold_limit_after(table, write)
+    if limit is None:
+        return (write,)
+    return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
 
-    def _column(self, table_key: str, name: str) -> pa.ChunkedArray[Any]:
-        return self._open(table_key).scan([name]).read_all().column(name)
 
-    def _staged_column(self, staged: StagedWrite, name: str) -> pa.ChunkedArray[Any]:
-        batches = scan_staged(self._open(staged.table_key), staged, [name])
-        return pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+def _deleted(write: StagedWrite, rows_before: int) -> int:
+    # Each part of an overwrite deletes the whole table, so their sum says nothing.
+    return rows_before if write.kind is StageKind.OVERWRITE else write.rows_deleted
+
+
+def _let_others_go_first(defeats: int) -> None:
+    time.sleep(random.uniform(0, min(0.5, 0.01 * 2 ** min(defeats, 6))))  # noqa: S311 - jitter, not a secret

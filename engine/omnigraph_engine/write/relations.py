@@ -1,51 +1,358 @@
-"""Rules that need more than one row: ids are distinct, new ids are new, and edges end at nodes that exist."""
+"""Rules that relate rows to each other: keys, ``@unique``, endpoints, ``@card``. One evaluator for every writer.
+
+It looks at what is staged and at the tables as one ``WriteTransaction`` pins them. Every table it decides by is remembered in
+the transaction's read set. Given the view of an earlier attempt it looks only at what has changed since.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.compute import pc
-from omnigraph_engine.errors import DuplicateKey, MissingEndpoint
+from omnigraph_engine.errors import (
+    CardinalityViolation,
+    DuplicateKey,
+    MissingEndpoint,
+    UniqueViolation,
+)
+from omnigraph_engine.schema.model import EdgeType, TableType, Unique
+from omnigraph_engine.tables.readback import scan_staged
+from omnigraph_engine.tables.staged import StagedWrite, StageKind
+from omnigraph_engine.tables.table import TableDelta
+from omnigraph_engine.write.buckets import pair_up
+from omnigraph_engine.write.unique_text import unique_text
 
 SHOWN = 20
+"""How many offending values an error carries; its count is always the full one."""
+
+PUSHED_KEYS = 256  # up to this many keys are looked up in a table; for more the whole column is streamed
+CHUNK_ROWS = 1_000_000
+
+_KEY = pa.schema([pa.field("key", pa.string())])
+_KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
+_WEIGHED = _KEY.append(pa.field("weight", pa.int64()))
 
 
-def check_distinct(table_key: str, ids: pa.ChunkedArray[Any]) -> None:
-    """Raises ``DuplicateKey`` when an id occurs twice among the rows to be written."""
-    counted = pc.value_counts(ids)
-    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
-    if len(repeated):
-        raise DuplicateKey(
-            f"{table_key}: {len(repeated)} id(s) occur more than once in the data: {_shown(repeated)}.",
-            details={"table_key": table_key, "rule": "key", "count": len(repeated), "values": _first(repeated)},
-            hint="Keep one row per id before loading.",
+class RelationChecks:
+    """The rules between rows, for one attempt to commit what is staged."""
+
+    def __init__(
+        self,
+        transaction: WriteTransaction,
+        staged: Mapping[str, StagedWrite],
+        *,
+        since: WriteTransaction | None = None,
+    ) -> None:
+        self._transaction = transaction
+        self._staged = staged
+        self._since = since
+        self._types: dict[str, TableType] = {
+            table.table_key: table for table in transaction.accepted.catalog.table_types()
+        }
+
+    def run(self) -> None:
+        """Returns only when every rule between rows holds once the staged writes are committed.
+
+        Raises:
+            DuplicateKey, UniqueViolation, MissingEndpoint, CardinalityViolation: ``details`` has type, property, rule,
+                the number of offending values and the first of them.
+        """
+        for table_key, write in self._staged.items():
+            if self._since is None:
+                self._check_distinct_ids(table_key, write)
+            if write.kind is StageKind.APPEND:
+                self._check_new_ids(table_key, write)
+            for rule in self._types[table_key].constraints:
+                if isinstance(rule, Unique):
+                    self._check_unique(table_key, write, rule)
+        for edge in self._transaction.accepted.catalog.edges.values():
+            for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
+                self._check_endpoints(edge, role, f"node:{node_type}")
+            if edge.table_key in self._staged and (edge.cardinality.min or edge.cardinality.max is not None):
+                self._check_cardinality(edge, self._staged[edge.table_key])
+
+    # -- keys -------------------------------------------------------------------------------------------------
+
+    def _check_distinct_ids(self, table_key: str, write: StagedWrite) -> None:
+        for incoming, _ in pair_up(self._incoming(write, ["id"], _KEY), (), _KEY, _KEY):
+            repeated = _repeated(incoming["key"])
+            if len(repeated):
+                raise DuplicateKey(
+                    f"{table_key}: {len(repeated)} id(s) occur more than once in the data: {_shown(repeated)}.",
+                    details=self._details(table_key, "id", "key", repeated),
+                    hint="Keep one row per id before loading.",
+                )
+
+    def _check_new_ids(self, table_key: str, write: StagedWrite) -> None:
+        if self._nothing_came(table_key):
+            return
+        keys = self._few(write, "id")
+        stored = self._stored(table_key, ["id"], _KEY, _among("id", keys))
+        for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY):
+            taken = _members(existing, incoming["key"], _KEY)
+            if taken.num_rows:
+                raise DuplicateKey(
+                    f"{table_key}: {taken.num_rows} id(s) exist already: {_shown(taken['key'])}.",
+                    details=self._details(table_key, "id", "key", taken["key"]),
+                    hint='Load with mode="merge" to replace existing rows.',
+                )
+
+    # -- @unique ----------------------------------------------------------------------------------------------
+
+    def _check_unique(self, table_key: str, write: StagedWrite, rule: Unique) -> None:
+        name = ", ".join(rule.columns)
+        columns = [*rule.columns, "id"]
+        came = write.kind is not StageKind.OVERWRITE and not self._nothing_came(table_key)
+        stored = (
+            (_with_unique_text(batch, rule.columns) for batch in self._scan(table_key, columns)) if came else iter(())
+        )
+        incoming = (
+            _with_unique_text(batch, rule.columns)
+            for batch in scan_staged(self._transaction.table(table_key), write, columns)
+        )
+        for given, existing in pair_up(incoming, stored, _KEY_AND_ID, _KEY_AND_ID):
+            repeated = _repeated(given["key"])
+            if len(repeated) and self._since is None:
+                raise self._not_unique(table_key, name, repeated, "occur more than once in the data")
+            taken = self._not_replaced(table_key, write, _members(existing, given["key"], _KEY_AND_ID), given)
+            if taken.num_rows:
+                raise self._not_unique(table_key, name, taken["key"], "are taken by other rows")
+
+    def _not_replaced(self, table_key: str, write: StagedWrite, taken: pa.Table, given: pa.Table) -> pa.Table:
+        """Of the stored rows that hold a wanted value, those that stay: the write replaces the others."""
+        if write.kind is not StageKind.UPSERT or not taken.num_rows:
+            return taken
+        taken = taken.filter(pc.invert(pc.is_in(taken["id"], value_set=given["id"].combine_chunks())))
+        if not taken.num_rows:
+            return taken
+        return self._without_staged_ids(table_key, write, taken)
+
+    def _without_staged_ids(self, table_key: str, write: StagedWrite, rows: pa.Table) -> pa.Table:
+        replaced = pa.chunked_array([], pa.string())
+        for batch in scan_staged(self._transaction.table(table_key), write, ["id"]):
+            hit = batch.column(0).filter(pc.is_in(batch.column(0), value_set=rows["id"].combine_chunks()))
+            replaced = pa.chunked_array([*replaced.chunks, hit], pa.string())
+        return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=replaced.combine_chunks())))
+
+    def _not_unique(self, table_key: str, name: str, values: Any, what: str) -> UniqueViolation:
+        return UniqueViolation(
+            f"{table_key}: @unique({name}): {len(values)} value(s) {what}: {_shown(values)}.",
+            details=self._details(table_key, name, "unique", values),
+            hint="Every row needs a value of its own, or a null.",
         )
 
+    # -- endpoints --------------------------------------------------------------------------------------------
 
-def check_new(table_key: str, ids: pa.ChunkedArray[Any], existing: pa.ChunkedArray[Any]) -> None:
-    """Raises ``DuplicateKey`` when an id to be inserted exists already."""
-    taken = ids.filter(pc.is_in(ids, value_set=existing.combine_chunks()))
-    if len(taken):
-        raise DuplicateKey(
-            f"{table_key}: {len(taken)} id(s) exist already: {_shown(taken)}.",
-            details={"table_key": table_key, "rule": "key", "count": len(taken), "values": _first(taken)},
-            hint='Load with mode="merge" to replace existing rows.',
-        )
+    def _check_endpoints(self, edge: EdgeType, role: str, node_key: str) -> None:
+        write, node_write = self._staged.get(edge.table_key), self._staged.get(node_key)
+        shrunk = node_write is not None and node_write.kind is StageKind.OVERWRITE
+        if write is not None and (self._since is None or shrunk or self._delta_of(node_key).lost):
+            few = [] if shrunk else self._few(write, role)
+            ends = self._incoming(write, [role], _KEY)
+            self._require_nodes(edge, role, node_key, ends, _among("id", few))
+        if shrunk and (write is None or write.kind is not StageKind.OVERWRITE):
+            self._check_remaining_edges(edge, role, node_key)
+
+    def _check_remaining_edges(self, edge: EdgeType, role: str, node_key: str) -> None:
+        """Edges that the write leaves alone still need their nodes when it replaces those."""
+        write = self._staged.get(edge.table_key)
+        table = self._transaction.read(edge.table_key)
+        if write is None or write.kind is StageKind.APPEND:
+            ends = (_renamed(batch, _KEY) for batch in table.scan([role]))
+            self._require_nodes(edge, role, node_key, ends, None)
+            return
+        kept = self._without_staged_ids(edge.table_key, write, table.scan(["id", role]).read_all())
+        ends = (_renamed(batch, _KEY) for batch in kept.select([role]).to_batches())
+        self._require_nodes(edge, role, node_key, ends, None)
+
+    def _require_nodes(
+        self, edge: EdgeType, role: str, node_key: str, ends: Iterable[pa.RecordBatch], among: str | None
+    ) -> None:
+        for incoming, nodes in pair_up(ends, self._ids_after(node_key, among), _KEY, _KEY):
+            missing = _strangers(incoming["key"], nodes)
+            if len(missing):
+                node_type = node_key.split(":", 1)[1]
+                raise MissingEndpoint(
+                    f"{edge.table_key}.{role}: {len(missing)} value(s) are not the id of any {node_type}: "
+                    f"{_shown(missing)}.",
+                    details=self._details(edge.table_key, role, role, missing),
+                    hint=f"Load the {node_type} rows first, or in the same call.",
+                )
+
+    def _ids_after(self, node_key: str, among: str | None) -> Iterator[pa.RecordBatch]:
+        """The ids that the node table will hold once the staged writes are committed."""
+        write = self._staged.get(node_key)
+        if write is not None:
+            yield from self._incoming(write, ["id"], _KEY)
+        if write is None or write.kind is not StageKind.OVERWRITE:
+            yield from (_renamed(batch, _KEY) for batch in self._transaction.read(node_key).scan(["id"], among))
+
+    # -- @card ------------------------------------------------------------------------------------------------
+
+    def _check_cardinality(self, edge: EdgeType, write: StagedWrite) -> None:
+        """How many edges each touched source has afterwards; touched is also a source that an edge has left."""
+        if self._nothing_came(edge.table_key) and not self._delta_of(edge.table_key).lost:
+            return
+        added = (_weighed(batch.column(0), 1) for batch in self._incoming(write, ["src"], _KEY))
+        if write.kind is StageKind.OVERWRITE:
+            left: Iterator[pa.RecordBatch] = (
+                _weighed(batch.column(0), 0) for batch in self._transaction.read(edge.table_key).scan(["src"])
+            )
+            stored: Iterable[pa.RecordBatch] = ()
+        else:
+            left = self._replaced_sources(edge.table_key, write) if write.kind is StageKind.UPSERT else iter(())
+            few = self._few(write, "src") if write.kind is StageKind.APPEND else []
+            scanned = self._transaction.read(edge.table_key).scan(["src"], _among("src", few))
+            stored = (_weighed(batch.column(0), 1) for batch in scanned)
+        for touched, existing in pair_up(chain(added, left), stored, _WEIGHED, _WEIGHED):
+            before = _members(existing, pc.unique(touched["key"]), _WEIGHED)
+            counted = pa.concat_tables([touched, before]).group_by("key").aggregate([("weight", "sum")])
+            self._refuse_counts(edge, counted)
+
+    def _replaced_sources(self, table_key: str, write: StagedWrite) -> Iterator[pa.RecordBatch]:
+        rows = self._transaction.read(table_key).scan(["id", "src"], _among("id", self._few(write, "id")))
+        stored = (pa.RecordBatch.from_arrays([batch["id"], batch["src"]], schema=_KEY_AND_ID) for batch in rows)
+        for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY_AND_ID):
+            for batch in _members(existing, incoming["key"], _KEY_AND_ID).to_batches():
+                yield _weighed(batch.column(1), -1)
+
+    def _refuse_counts(self, edge: EdgeType, counted: pa.Table) -> None:
+        low, high = edge.cardinality.min, edge.cardinality.max
+        count = counted["weight_sum"]
+        broken = pc.less(count, low)
+        if high is not None:
+            broken = pc.or_(broken, pc.greater(count, high))
+        offending = counted.filter(broken)
+        if not offending.num_rows:
+            return
+        gone = _strangers(offending["key"], self._ids_after(f"node:{edge.from_type}", None))
+        offending = offending.filter(pc.invert(pc.is_in(offending["key"], value_set=gone)))
+        if offending.num_rows:
+            bound = f"{low}..{'' if high is None else high}"
+            raise CardinalityViolation(
+                f"{edge.table_key}: @card({bound}): {offending.num_rows} source(s) would have another number of edges: "
+                + ", ".join(
+                    f"{key!r} ({number})"
+                    for key, number in zip(_first(offending["key"]), _first(offending["weight_sum"]), strict=True)
+                )
+                + ".",
+                details={
+                    **self._details(edge.table_key, "src", "card", offending["key"]),
+                    "counts": _first(offending["weight_sum"]),
+                },
+            )
+
+    # -- what the rules read ----------------------------------------------------------------------------------
+
+    def _incoming(self, write: StagedWrite, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in scan_staged(self._transaction.table(write.table_key), write, columns):
+            yield _renamed(batch, schema)
+
+    def _stored(
+        self, table_key: str, columns: Sequence[str], schema: pa.Schema, among: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in self._scan(table_key, columns, among):
+            yield _renamed(batch, schema)
+
+    def _scan(self, table_key: str, columns: Sequence[str], among: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Stored rows: all of them, or those that have come since the earlier view."""
+        table = self._transaction.read(table_key)
+        fragments = None if self._since is None else self._delta_of(table_key).changed
+        yield from table.scan(columns, among, fragment_ids=fragments)
+
+    def _few(self, write: StagedWrite, column: str) -> list[str]:
+        """The values of a column, when the write has so few rows that looking them up beats reading a table."""
+        if write.rows_inserted + write.rows_updated > PUSHED_KEYS:
+            return []
+        batches = scan_staged(self._transaction.table(write.table_key), write, [column])
+        return sorted({str(value) for batch in batches for value in batch.column(0).to_pylist()})
+
+    def _nothing_came(self, table_key: str) -> bool:
+        return self._since is not None and not self._delta_of(table_key).changed
+
+    def _delta_of(self, table_key: str) -> TableDelta:
+        if self._since is None:
+            return TableDelta((), lost=True)
+        before, now = self._since.table(table_key), self._transaction.read(table_key)
+        return TableDelta((), lost=False) if before.ref == now.ref else now.delta_since(before)
+
+    def _details(self, table_key: str, name: str, rule: str, values: Any) -> dict[str, Any]:
+        return {
+            "type": self._types[table_key].name,
+            "table_key": table_key,
+            "property": name,
+            "rule": rule,
+            "count": len(values),
+            "values": _first(values),
+        }
 
 
-def check_endpoints(
-    table_key: str, role: str, ends: pa.ChunkedArray[Any], nodes: pa.ChunkedArray[Any], node_type: str
-) -> None:
-    """Raises ``MissingEndpoint`` when an edge's ``src`` or ``dst`` is not the id of a node of the type it must be of."""
-    missing = pc.unique(ends.filter(pc.invert(pc.is_in(ends, value_set=nodes.combine_chunks()))))
-    if len(missing):
-        raise MissingEndpoint(
-            f"{table_key}.{role}: {len(missing)} value(s) are not the id of any {node_type}: {_shown(missing)}.",
-            details={"table_key": table_key, "rule": role, "count": len(missing), "values": _first(missing)},
-            hint=f"Load the {node_type} rows first, or in the same call.",
-        )
+def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:
+    weights = pa.repeat(pa.scalar(weight, pa.int64()), len(keys))
+    return pa.RecordBatch.from_arrays([keys, weights], schema=_WEIGHED)
+
+
+def _with_unique_text(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """One text per row that has all members; a row with a null among them is exempt."""
+    for name in columns:
+        batch = batch.filter(batch.column(name).is_valid())
+    text = unique_text([batch.column(name) for name in columns])
+    return pa.RecordBatch.from_arrays([text, batch.column("id")], schema=_KEY_AND_ID)
+
+
+def _among(column: str, values: Sequence[str]) -> str | None:
+    """A filter for rows that hold one of the values, or None for all rows."""
+    if not values:
+        return None
+    return f"{column} IN ({', '.join(_quoted(value) for value in values)})"
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _repeated(keys: pa.ChunkedArray[Any]) -> Any:
+    if len(keys) < 2:
+        return keys.slice(0, 0)
+    counted = pc.value_counts(keys)
+    return counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+
+
+def _chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(part.num_rows for part in held) >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def _members(batches: Iterable[pa.RecordBatch], keys: Any, schema: pa.Schema) -> pa.Table:
+    """The rows whose key is one of ``keys``."""
+    wanted = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    found = [chunk.filter(pc.is_in(chunk.column(0), value_set=wanted)) for chunk in _chunks(batches, schema)]
+    return pa.concat_tables(found) if found else schema.empty_table()
+
+
+def _strangers(keys: pa.ChunkedArray[Any], known: Iterable[pa.RecordBatch]) -> Any:
+    """The distinct keys that are not among the known ones."""
+    missing = pc.unique(keys)
+    for chunk in _chunks(known, _KEY):
+        if not len(missing):
+            break
+        missing = missing.filter(pc.invert(pc.is_in(missing, value_set=chunk["key"].combine_chunks())))
+    return missing
 
 
 def _first(values: Any) -> list[Any]:

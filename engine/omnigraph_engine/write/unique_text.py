@@ -16,9 +16,7 @@ def unique_text(columns: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     if len(texts) == 1:
         return texts[0]
     # Lengths first: no value can pretend to be two.
-    parts = [
-        pc.binary_join_element_wise(pc.binary_length(text).cast(pa.string()), text, ":") for text in texts
-    ]
+    parts = [pc.binary_join_element_wise(pc.binary_length(text).cast(pa.string()), text, ":") for text in texts]
     joined: pa.Array[Any] = pc.binary_join_element_wise(*parts, ",")
     return joined
 
