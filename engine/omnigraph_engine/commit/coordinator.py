@@ -24,6 +24,7 @@ from omnigraph_engine.commit.recovery import Fate, settle
 from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, WriterKind, new_operation_id, now_micros
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
+    ObjectExists,
     OmnigraphError,
     OperationUndone,
     OutcomeUnknown,
@@ -188,6 +189,8 @@ class Coordinator:
         try:
             with self._clock.phase("arm"), effect(Failpoint.ARM):
                 self._storage.put_if_absent(self._sidecar.path, self._sidecar.to_json(self._storage))
+        except ObjectExists:
+            raise  # somebody else's, by an accident that does not happen; it is not ours to remove
         except OmnigraphError:
             self._disarm()
             raise

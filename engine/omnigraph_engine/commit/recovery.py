@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from itertools import count
 
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
 from omnigraph_engine.commit.sidecar import Sidecar, TableIntent
@@ -42,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 SETTLE_ATTEMPTS = 50
+_LOOKS_BEFORE_ASKING = 3  # a living writer deletes its sidecar within a look or two of its publish
 LONGEST_CHAIN = 1026  # versions; nobody plans more commits of one table than this
 _UNDO_NAMESPACE = uuid.UUID("6f6d6e69-6772-4170-a875-6e646f000000")
 
@@ -50,6 +52,13 @@ class Fate(str, Enum):
     COMMITTED = "committed"
     UNDONE = "undone"
     DISCARDED = "discarded"  # its branch is gone, and everything it did with it
+
+
+_KINDS = {
+    Fate.COMMITTED: RecoveryKind.ROLLED_FORWARD,
+    Fate.UNDONE: RecoveryKind.ROLLED_BACK,
+    Fate.DISCARDED: RecoveryKind.ORPHANED_BRANCH_DISCARDED,
+}
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,8 @@ def _step(storage: Storage, sidecar: Sidecar, *, owner: bool) -> Fate | None:
     found = _stand(storage, sidecar, manifest)
     if found.verdict is Verdict.CLEAN:
         fate = Fate.COMMITTED if found.committed else Fate.UNDONE
-        if not (owner and fate is Fate.COMMITTED):
-            _audit(storage, sidecar, found, fate)
-        _forget(storage, sidecar)
+        if (owner and fate is Fate.COMMITTED) or _audited(storage, _record(storage, sidecar, fate)):
+            _forget(storage, sidecar)
         return fate
     if found.verdict is Verdict.REFUSE:
         raise _impossible(sidecar, found)
@@ -258,53 +266,55 @@ def _undone_version(storage: Storage, sidecar: Sidecar, intent: TableIntent) -> 
     return intent.expected_version + 1 + above.index(mark) if mark in above else None
 
 
-def _audit(storage: Storage, sidecar: Sidecar, found: _Standing, fate: Fate) -> None:
+def _record(storage: Storage, sidecar: Sidecar, fate: Fate) -> RecoveryRecord:
     tables = []
-    for intent in sidecar.tables:
+    for intent in sidecar.tables if fate is not Fate.DISCARDED else ():
         target = intent.final_version if fate is Fate.COMMITTED else _undone_version(storage, sidecar, intent)
         tables.append(TableOutcome(intent.table_key, intent.expected_version, target or intent.expected_version))
-    forward = fate is Fate.COMMITTED
-    record = RecoveryRecord(
+    return RecoveryRecord(
         operation_id=sidecar.operation_id,
-        kind=RecoveryKind.ROLLED_FORWARD if forward else RecoveryKind.ROLLED_BACK,
-        commit_id=sidecar.commit_id if forward else sidecar.rollback_commit_id,
+        kind=_KINDS[fate],
+        commit_id=sidecar.rollback_commit_id if fate is Fate.UNDONE else sidecar.commit_id,
         actor=sidecar.actor,
         writer_kind=sidecar.writer_kind,
         tables=tuple(tables),
         created_at=datetime.now(timezone.utc),
     )
+
+
+def _audited(storage: Storage, record: RecoveryRecord) -> bool:
+    """Whether the record is in the audit trail. The operation is settled either way; its sidecar asks for another try."""
+    try:
+        with effect(Failpoint.AUDIT):
+            record_recovery(storage, record)
+    except StorageError as error:
+        _log.warning("the audit row of operation %s is left to the next writer: %s", record.operation_id, error.message)
+        return False
     _log.warning(
-        "recovery: operation %s of %s on '%s' was %s",
-        sidecar.operation_id,
-        sidecar.actor or "an unnamed actor",
-        found.manifest.state.branch_name,
-        "finished" if forward else "undone",
+        "recovery: %s %s of %s (operation %s)",
+        record.kind.value,
+        record.writer_kind,
+        record.actor or "an unnamed actor",
+        record.operation_id,
     )
-    with effect(Failpoint.AUDIT):
-        record_recovery(storage, record)
+    return True
 
 
 def _discard(storage: Storage, sidecar: Sidecar) -> Fate:
     """The branch is gone and its forks with it: nothing of the operation can become visible."""
-    record = RecoveryRecord(
-        operation_id=sidecar.operation_id,
-        kind=RecoveryKind.ORPHANED_BRANCH_DISCARDED,
-        commit_id=sidecar.commit_id,
-        actor=sidecar.actor,
-        writer_kind=sidecar.writer_kind,
-        tables=(),
-        created_at=datetime.now(timezone.utc),
-    )
-    with effect(Failpoint.AUDIT):
-        record_recovery(storage, record)
-    _forget(storage, sidecar)
+    if _audited(storage, _record(storage, sidecar, Fate.DISCARDED)):
+        _forget(storage, sidecar)
     return Fate.DISCARDED
 
 
 def _forget(storage: Storage, sidecar: Sidecar) -> None:
-    with effect(Failpoint.CLEAN):
-        storage.delete(sidecar.path)
-        storage.delete(sidecar.undo_path)
+    """Nobody needs the sidecars any more; what cannot be deleted is consumed by whoever comes next."""
+    try:
+        with effect(Failpoint.CLEAN):
+            storage.delete(sidecar.path)
+            storage.delete(sidecar.undo_path)
+    except StorageError as error:
+        _log.warning("the sidecars of operation %s could not be deleted: %s", sidecar.operation_id, error.message)
 
 
 def _impossible(sidecar: Sidecar, found: _Standing) -> GraphDamaged:
@@ -333,7 +343,7 @@ class Recovery:
         self._watch = Watch(storage)
         self._wait_limit = wait_limit
 
-    def barrier(self, branch: str | None, table_keys: frozenset[str] | None) -> None:
+    def barrier(self, branch: str | None, table_keys: frozenset[str]) -> None:
         """No unsettled operation on these tables of this branch stands in the way when this returns.
 
         A living writer is waited for; one that has been silent for its lease is settled. Without sidecars it costs one
@@ -343,36 +353,63 @@ class Recovery:
             WriterBusy: a living operation on the same tables outlasted the wait.
             SidecarUnreadable: one that concerns this branch cannot be read, so nobody knows what it owns.
         """
-        self._work_off(lambda sighting: sighting.concerns(branch, table_keys), skip_living=False)
+
+        def in_the_way(sighting: Sighting) -> bool:
+            if not sighting.concerns(branch, table_keys):
+                return False
+            if sighting.unreadable is not None:
+                raise sighting.unreadable
+            return True
+
+        self._work_off(in_the_way, skip_living=False)
 
     def sweep(self) -> None:
-        """Settles every abandoned operation of the graph; those whose writers show that they live are left to them."""
-        there = {sighting.path for sighting in self._watch.look()}
+        """Settles every abandoned operation of the graph; those whose writers show that they live are left to them.
+
+        What cannot be read is left to the writes that it concerns: they refuse, and everybody else goes on.
+        """
+        there = set()
+        for sighting in self._watch.look():
+            if sighting.unreadable is not None:
+                _log.warning("%s", sighting.unreadable)
+            else:
+                there.add(sighting.path)
         self._work_off(lambda sighting: sighting.path in there, skip_living=True)
 
     def _work_off(self, concerns: Callable[[Sighting], bool], *, skip_living: bool) -> None:
         deadline = time.monotonic() + self._wait_limit
         settled: set[str] = set()
-        for round_ in range(1_000_000):
-            sightings = [sighting for sighting in self._watch.look() if concerns(sighting)]
-            waiting = []
-            for sighting in sightings:
-                if sighting.unreadable is not None:
-                    raise sighting.unreadable
-                if sighting.sidecar is None or sighting.operation_id in settled:
+        for look in count():
+            waiting: list[Sidecar] = []
+            for sighting in self._watch.look():
+                if not concerns(sighting):
                     continue
-                if sighting.abandoned:
-                    settle(self._storage, sighting.sidecar)
-                    settled.add(sighting.operation_id)
+                sidecar = sighting.sidecar
+                if sidecar is None or sidecar.operation_id in settled:
+                    continue
+                if sighting.abandoned or (look >= _LOOKS_BEFORE_ASKING and self._is_decided(sidecar)):
+                    settle(self._storage, sidecar)
+                    settled.add(sidecar.operation_id)
                 elif not (skip_living and sighting.changed):
-                    waiting.append(sighting.sidecar)
+                    waiting.append(sidecar)
             if not waiting:
                 return
             if time.monotonic() > deadline:
                 raise self._busy(waiting)
-            if round_ == 0:
+            if look == _LOOKS_BEFORE_ASKING:
                 self._say(waiting)
-            time.sleep(random.uniform(0.5, 1) * min(0.25, 0.004 * 1.5 ** min(round_, 12)))  # noqa: S311
+            time.sleep(random.uniform(0.5, 1) * min(0.25, 0.004 * 1.5 ** min(look, 12)))  # noqa: S311 - jitter
+
+    def _is_decided(self, sidecar: Sidecar) -> bool:
+        """Whether only the sidecar itself is left of an operation: nothing of it will move any more."""
+        try:
+            manifest = open_manifest(self._storage, sidecar.branch)
+        except BranchNotFound:
+            return False
+        return (
+            manifest.find_commit(sidecar.commit_id) is not None
+            or manifest.state.aborts.get(sidecar.operation_id) is AbortState.DONE
+        )
 
     def _say(self, waiting: Sequence[Sidecar]) -> None:
         for sidecar in waiting:

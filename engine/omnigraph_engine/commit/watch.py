@@ -29,13 +29,12 @@ class Sighting:
     def operation_id(self) -> str:
         return operation_of(self.path)
 
-    def concerns(self, branch: str | None, table_keys: frozenset[str] | None) -> bool:
-        """Whether a write to these tables (None is any) of this branch must deal with it first."""
+    def concerns(self, branch: str | None, table_keys: frozenset[str]) -> bool:
+        """Whether a write to these tables of this branch must deal with it first."""
         if self.unreadable is not None:
             return "branch" not in self.unreadable.details or self.unreadable.details["branch"] == branch
-        assert self.sidecar is not None  # noqa: S101 - one of the two is there
-        same_tables = table_keys is None or bool(self.sidecar.table_keys & table_keys)
-        return self.sidecar.branch == branch and same_tables
+        sidecar = self.sidecar
+        return sidecar is not None and sidecar.branch == branch and not sidecar.table_keys.isdisjoint(table_keys)
 
 
 @dataclass
