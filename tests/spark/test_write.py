@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from omnigraph_engine.errors import ConstraintViolation, OmnigraphError, VersionConflict
+from omnigraph_engine.errors import ConstraintViolation, DuplicateKey, OmnigraphError, VersionConflict
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.write.load import Load, LoadMode
@@ -229,9 +229,12 @@ def test_a_graph_on_an_object_store_is_written_and_read(
 # -- the seam itself, without Spark ---------------------------------------------------------------------------
 
 
-def a_load(graph: Graph, mode: LoadMode) -> Load:
+APPEND, OVERWRITE = LoadMode.APPEND, LoadMode.OVERWRITE
+
+
+def a_load(graph: Graph) -> Load:
     """A load as it arrives in another process."""
-    load: Load = pickle.loads(pickle.dumps(Load(graph.storage, graph.schema.accepted, "main", mode)))  # noqa: S301
+    load: Load = pickle.loads(pickle.dumps(graph.begin_load()))  # noqa: S301
     return load
 
 
@@ -240,9 +243,9 @@ def batch(*names: str) -> pa.RecordBatch:
 
 
 def test_a_message_is_text_whose_size_does_not_follow_the_rows(graph: Graph) -> None:
-    load = a_load(graph, LoadMode.APPEND)
-    small = stage_partition(load, "node:Person", iter([batch("a")]))
-    large = stage_partition(load, "node:Person", iter([batch(*(f"p{number}" for number in range(50_000)))]))
+    load = a_load(graph)
+    small = stage_partition(load, "node:Person", APPEND, iter([batch("a")]))
+    large = stage_partition(load, "node:Person", APPEND, iter([batch(*(f"p{number}" for number in range(50_000)))]))
     assert small is not None
     assert large is not None
     assert len(large) < len(small) + 100
@@ -251,22 +254,46 @@ def test_a_message_is_text_whose_size_does_not_follow_the_rows(graph: Graph) -> 
 
 def test_a_receipt_counts_what_all_partitions_did(graph: Graph) -> None:
     graph.load({"Person": pa.table({"name": ["Ada", "Bob", "Cy"]})})
-    load = a_load(graph, LoadMode.OVERWRITE)
+    load = a_load(graph)
     messages = [
-        stage_partition(load, "node:Person", iter(rows)) for rows in ([batch("x")], [], [batch("y"), batch("z")])
+        stage_partition(load, "node:Person", OVERWRITE, iter(rows))
+        for rows in ([batch("x")], [], [batch("y"), batch("z")])
     ]
     assert messages[1] is None
-    receipt = commit_partitions(load, "node:Person", messages)
+    receipt = commit_partitions(load, "node:Person", OVERWRITE, messages)
     counts: Any = receipt.tables["node:Person"]
     assert (counts.rows, counts.inserted, counts.updated, counts.deleted) == (3, 3, 0, 3)
 
 
-def test_of_two_writers_on_one_state_the_second_is_told_and_changes_nothing(graph: Graph) -> None:
-    first, second = a_load(graph, LoadMode.APPEND), a_load(graph, LoadMode.APPEND)
-    staged = stage_partition(second, "node:Person", iter([batch("Ada")]))
-    commit_partitions(first, "node:Person", [stage_partition(first, "node:Person", iter([batch("Ada")]))])
+def test_an_append_that_another_was_faster_than_is_committed_after_it(graph: Graph) -> None:
+    first, second = a_load(graph), a_load(graph)
+    staged = stage_partition(second, "node:Person", APPEND, iter([batch("Bob")]))
+    commit_partitions(
+        first, "node:Person", APPEND, [stage_partition(first, "node:Person", APPEND, iter([batch("Ada")]))]
+    )
+    commit_partitions(second, "node:Person", APPEND, [staged])
+    assert stored_names(graph) == ["Ada", "Bob"]
+
+
+def test_an_append_of_a_key_that_another_has_inserted_meanwhile_is_refused(graph: Graph) -> None:
+    first, second = a_load(graph), a_load(graph)
+    staged = stage_partition(second, "node:Person", APPEND, iter([batch("Ada")]))
+    commit_partitions(
+        first, "node:Person", APPEND, [stage_partition(first, "node:Person", APPEND, iter([batch("Ada")]))]
+    )
+    with pytest.raises(DuplicateKey, match="OG4004"):
+        commit_partitions(second, "node:Person", APPEND, [staged])
+    assert stored_names(graph) == ["Ada"]
+
+
+def test_an_overwrite_of_a_table_that_has_moved_is_told_and_changes_nothing(graph: Graph) -> None:
+    first, second = a_load(graph), a_load(graph)
+    staged = stage_partition(second, "node:Person", OVERWRITE, iter([batch("Bob")]))
+    commit_partitions(
+        first, "node:Person", APPEND, [stage_partition(first, "node:Person", APPEND, iter([batch("Ada")]))]
+    )
     with pytest.raises(VersionConflict, match="OG2001 version conflict on node:Person: expected 1, found 2"):
-        commit_partitions(second, "node:Person", [staged])
+        commit_partitions(second, "node:Person", OVERWRITE, [staged])
     assert stored_names(graph) == ["Ada"]
 
 
@@ -290,7 +317,7 @@ def test_a_writer_takes_only_columns_that_fit(graph: Graph, columns: str, says: 
     [
         ({"node": "Person", "path": ""}, "OG6001 The address of the graph is missing"),
         ({"edge": "Persom"}, "OG3004 The graph has no edge type 'Persom'"),
-        ({"node": "Person", "branch": "dev"}, "OG6001 Loading into the branch 'dev' is not possible yet"),
+        ({"node": "Person", "branch": "dev"}, "OG1010 The graph has no branch 'dev'"),
     ],
 )
 def test_a_writer_that_cannot_write_says_so_at_once(graph: Graph, options: dict[str, str], says: str) -> None:
@@ -307,8 +334,8 @@ def test_a_writer_that_cannot_write_says_so_at_once(graph: Graph, options: dict[
     ],
 )
 def test_a_vector_of_the_wrong_shape_is_refused(tmp_path: Path, vector: list[float | None], says: str) -> None:
-    load = a_load(Graph.create(tmp_path / "things.omni", EVERYTHING), LoadMode.APPEND)
+    load = a_load(Graph.create(tmp_path / "things.omni", EVERYTHING))
     rows = pa.RecordBatch.from_pydict({"key": ["a"], "vector": pa.array([vector], pa.list_(pa.float32()))})
     with pytest.raises(ConstraintViolation) as raised:
-        stage_partition(load, "node:Thing", iter([rows]))
+        stage_partition(load, "node:Thing", APPEND, iter([rows]))
     assert str(raised.value).startswith(says)

@@ -31,7 +31,7 @@ def pair_up(
     The key is the first column, text without nulls, on either side. A stream must be used up before the next pair is asked
     for. ``stored`` is read once; ``incoming`` is read to its end before anything is yielded.
     """
-    with tempfile.TemporaryDirectory(prefix="omnigraph-") as folder, ExitStack() as files:
+    with ExitStack() as files:
         held: list[pa.RecordBatch] = []
         rows = 0
         spill: _Spill | None = None
@@ -42,6 +42,7 @@ def pair_up(
             held.append(batch)
             rows += batch.num_rows
             if rows > BUCKET_ROWS:
+                folder = files.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-"))
                 spill = files.enter_context(closing(_Spill(folder, "incoming", schema)))
                 while held:
                     spill.deal(held.pop())

@@ -23,6 +23,7 @@ from omnigraph_engine.commit.sidecar import WriterKind
 from omnigraph_engine.commit.transaction import WriteTransaction, capture
 from omnigraph_engine.errors import (
     DuplicateTransaction,
+    InvalidArgument,
     OperationUndone,
     PublishContention,
     StorageError,
@@ -134,6 +135,10 @@ class Load:
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
+        if branch is not None:
+            raise InvalidArgument(
+                f"Loading into the branch '{branch}' is not possible yet.", hint="Load into main; branches can be read."
+            )
         self._base = {key: self._view.table(key).ref for key in self._view.state.tables}
         self._replayed = self._replay(self._view)
 

@@ -31,6 +31,7 @@ SHOWN = 20
 """How many offending values an error carries; its count is always the full one."""
 
 PUSHED_KEYS = 256  # up to this many keys are looked up in a table; for more the whole column is streamed
+SMALL_WRITE = 10_000  # rows up to which a write's keys are held in memory
 CHUNK_ROWS = 1_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
@@ -51,6 +52,7 @@ class RelationChecks:
         self._transaction = transaction
         self._staged = staged
         self._since = since
+        self._small: dict[str, list[pa.RecordBatch]] = {}
         self._types: dict[str, TableType] = {
             table.table_key: table for table in transaction.accepted.catalog.table_types()
         }
@@ -111,30 +113,27 @@ class RelationChecks:
         stored = (
             (_with_unique_text(batch, rule.columns) for batch in self._scan(table_key, columns)) if came else iter(())
         )
-        incoming = (
-            _with_unique_text(batch, rule.columns)
-            for batch in scan_staged(self._transaction.table(table_key), write, columns)
-        )
+        incoming = (_with_unique_text(batch, rule.columns) for batch in self._rows(write, columns))
         for given, existing in pair_up(incoming, stored, _KEY_AND_ID, _KEY_AND_ID):
             repeated = _repeated(given["key"])
             if len(repeated) and self._since is None:
                 raise self._not_unique(table_key, name, repeated, "occur more than once in the data")
-            taken = self._not_replaced(table_key, write, _members(existing, given["key"], _KEY_AND_ID), given)
+            taken = self._not_replaced(write, _members(existing, given["key"], _KEY_AND_ID), given)
             if taken.num_rows:
                 raise self._not_unique(table_key, name, taken["key"], "are taken by other rows")
 
-    def _not_replaced(self, table_key: str, write: StagedWrite, taken: pa.Table, given: pa.Table) -> pa.Table:
+    def _not_replaced(self, write: StagedWrite, taken: pa.Table, given: pa.Table) -> pa.Table:
         """Of the stored rows that hold a wanted value, those that stay: the write replaces the others."""
         if write.kind is not StageKind.UPSERT or not taken.num_rows:
             return taken
         taken = taken.filter(pc.invert(pc.is_in(taken["id"], value_set=given["id"].combine_chunks())))
         if not taken.num_rows:
             return taken
-        return self._without_staged_ids(table_key, write, taken)
+        return self._without_staged_ids(write, taken)
 
-    def _without_staged_ids(self, table_key: str, write: StagedWrite, rows: pa.Table) -> pa.Table:
+    def _without_staged_ids(self, write: StagedWrite, rows: pa.Table) -> pa.Table:
         replaced = pa.chunked_array([], pa.string())
-        for batch in scan_staged(self._transaction.table(table_key), write, ["id"]):
+        for batch in self._rows(write, ["id"]):
             hit = batch.column(0).filter(pc.is_in(batch.column(0), value_set=rows["id"].combine_chunks()))
             replaced = pa.chunked_array([*replaced.chunks, hit], pa.string())
         return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=replaced.combine_chunks())))
@@ -166,7 +165,7 @@ class RelationChecks:
             ends = (_renamed(batch, _KEY) for batch in table.scan([role]))
             self._require_nodes(edge, role, node_key, ends, None)
             return
-        kept = self._without_staged_ids(edge.table_key, write, table.scan(["id", role]).read_all())
+        kept = self._without_staged_ids(write, table.scan(["id", role]).read_all())
         ends = (_renamed(batch, _KEY) for batch in kept.select([role]).to_batches())
         self._require_nodes(edge, role, node_key, ends, None)
 
@@ -250,8 +249,20 @@ class RelationChecks:
     # -- what the rules read ----------------------------------------------------------------------------------
 
     def _incoming(self, write: StagedWrite, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for batch in scan_staged(self._transaction.table(write.table_key), write, columns):
+        for batch in self._rows(write, columns):
             yield _renamed(batch, schema)
+
+    def _rows(self, write: StagedWrite, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        """Columns of the staged rows. A small write is read once for all rules, a large one is streamed for each."""
+        table = self._transaction.table(write.table_key)
+        if write.rows_inserted + write.rows_updated > SMALL_WRITE:
+            return scan_staged(table, write, columns)
+        if write.table_key not in self._small:
+            kind = self._types[write.table_key]
+            wanted = {"id", *(("src", "dst") if isinstance(kind, EdgeType) else ())}
+            wanted.update(name for rule in kind.constraints if isinstance(rule, Unique) for name in rule.columns)
+            self._small[write.table_key] = list(scan_staged(table, write, sorted(wanted)))
+        return [batch.select(columns) for batch in self._small[write.table_key]]
 
     def _stored(
         self, table_key: str, columns: Sequence[str], schema: pa.Schema, among: str | None
@@ -269,7 +280,7 @@ class RelationChecks:
         """The values of a column, when the write has so few rows that looking them up beats reading a table."""
         if write.rows_inserted + write.rows_updated > PUSHED_KEYS:
             return []
-        batches = scan_staged(self._transaction.table(write.table_key), write, [column])
+        batches = self._rows(write, [column])
         return sorted({str(value) for batch in batches for value in batch.column(0).to_pylist()})
 
     def _nothing_came(self, table_key: str) -> bool:
