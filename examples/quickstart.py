@@ -30,17 +30,12 @@ edge WorkedOn: Person -> Machine
 def start_spark() -> SparkSession:
     # Spark starts its workers with this, else with the first python3 on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault(
+        "SPARK_CONF_DIR", os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "conf")
+    )
     # Starting the JVM forks this process, which Lance warns of; the child becomes another program at once.
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    return SparkSession.builder.getOrCreate()
 
 
 def main(folder: str) -> None:

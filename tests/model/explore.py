@@ -1,8 +1,8 @@
 """Explores every state that a model of the commit protocol can reach, breadth first, and shows the way to a broken one.
 
-    python tests/model/explore.py                   the scenarios that the tests explore
-    python tests/model/explore.py --deep            the larger ones too; minutes, and some gigabytes of memory
-    python tests/model/explore.py --fault no-fence  each scenario with a mistake planted into the protocol
+python tests/model/explore.py                   the scenarios that the tests explore
+python tests/model/explore.py --deep            the larger ones too; minutes, and some gigabytes of memory
+python tests/model/explore.py --fault no-fence  each scenario with a mistake planted into the protocol
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Violation:
 class Exploration:
     states: int
     rests: int  # states in which nobody can move
+    steps: frozenset[str]  # that somebody took
     violation: Violation | None
 
 
@@ -73,11 +74,15 @@ class _Explorer:
                 message = self._invariants.at_rest(state)
                 self._rests.append(number)
             if message is not None:
-                return Exploration(len(self._states), len(self._rests), self._violation(message, number))
+                return self._exploration(self._violation(message, number))
             todo.extend(range(known, len(self._states)))
         restless = self._restless()
         violation = None if restless is None else self._violation("this can never come to rest", restless)
-        return Exploration(len(self._states), len(self._rests), violation)
+        return self._exploration(violation)
+
+    def _exploration(self, violation: Violation | None) -> Exploration:
+        steps = frozenset(label.step for _, label in self._origins if label is not None)
+        return Exploration(len(self._states), len(self._rests), steps, violation)
 
     def _number(self, state: State, origin: int, label: Label | None) -> int:
         number = self._numbers.setdefault(state, len(self._states))

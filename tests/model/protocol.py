@@ -40,6 +40,7 @@ from protocol_state import (
 ENDED = Process("ended", 0, ())
 IDLE = Process("idle", 0, ())
 HALTED = Process("halted", 0, ())  # a recoverer that found damage and left it to an operator
+AGAIN, NOT_AGAIN = True, False  # whether a writer that withdraws may try anew
 
 Move = tuple[Label, State]
 Then = Callable[[State], State]
@@ -64,8 +65,12 @@ class Fault(str, Enum):
     DISARM_BEFORE_PUBLISH = "disarm-before-publish"
     FORGET_BEFORE_CONVERGE = "forget-before-converge"
     # The two below are how a reading in two parts goes wrong.
-    HEAD_READ_AFTER_MARK = "head-read-after-mark"  # own mark not there, then HEAD moved: taken for somebody else's commit
-    HEAD_COMPARED_ACROSS_LINES = "head-compared-across-lines"  # a pin on another line is above this line's HEAD: "damage"
+    HEAD_READ_AFTER_MARK = (
+        "head-read-after-mark"  # own mark not there, then HEAD moved: taken for somebody else's commit
+    )
+    HEAD_COMPARED_ACROSS_LINES = (
+        "head-compared-across-lines"  # a pin on another line is above this line's HEAD: "damage"
+    )
 
 
 # How far an operation got with one table. Not moved, incomplete, or moved by someone else: it comes to the same.
@@ -239,7 +244,7 @@ class Model:
             me,
             ("put", "op", process.op),
             done=lambda after: self._at_table(after, me, 0),
-            unclear=self._to(me, "withdraw", False),  # noqa: FBT003 - whether it tries again
+            unclear=self._to(me, "withdraw", NOT_AGAIN),
         )
 
     def _at_table(self, state: State, me: int, number: int) -> State:
@@ -285,7 +290,7 @@ class Model:
             ("commit", intent.line, exact, step_mark(op, step), content),
             done=lambda after: self._landed(after, me, number, step),
             refused=lambda after: self._conflict(after, me, number, step),
-            unclear=self._to(me, "withdraw", False) if careless else self._to(me, "lookup", number, step),  # noqa: FBT003
+            unclear=self._to(me, "withdraw", NOT_AGAIN) if careless else self._to(me, "lookup", number, step),
         )
 
     def _landed(self, state: State, me: int, number: int, step: int) -> State:
@@ -298,7 +303,7 @@ class Model:
         """Nothing has landed: it may be prepared anew. Otherwise the writer settles its own operation."""
         if number or step:
             return self._go(state, me, "classify")
-        return self._go(state, me, "withdraw", True)  # noqa: FBT003
+        return self._go(state, me, "withdraw", AGAIN)
 
     def _lookup(self, state: State, me: int, process: Process) -> Iterator[Move]:
         """After a failed commit: its own mark stands there, or another's (it can never land), or nothing (it still may)."""
@@ -570,6 +575,9 @@ class Model:
         "forget": _forget,
         "forget undo": _forget_undo,
     }
+
+
+STEPS = frozenset(Model._STEPS)
 
 
 def _landed_steps(op: int, intent: Intent, above: tuple[Version, ...]) -> int:

@@ -20,7 +20,10 @@ class Invariants:
             for branch in (MAIN, BRANCH)
         }
         self._bits_of_branch = sum(
-            step_bit(op, step) for op in range(model.operations) if model.write_of(op).branch == BRANCH for step in (0, 1)
+            step_bit(op, step)
+            for op in range(model.operations)
+            if model.write_of(op).branch == BRANCH
+            for step in (0, 1)
         )
         self._contents: dict[tuple[int, int], int] = {}
 

@@ -5,8 +5,9 @@ Everything is a tuple or an integer, so that a state is hashable, small and chea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAIN, BRANCH = 0, 1  # graph branches: "b" was forked from main before anything else happened
 TRUNK = -1  # owner of a table's main line; the owner of any other line is the operation that forked it
@@ -14,7 +15,7 @@ SHARED = -2  # what owns a fork when operations do not name their forks apart (a
 BASE_MARK = -1
 
 LineName = tuple[int, int]  # table and owner
-Effect = tuple  # its kind, then what it needs
+Effect = tuple[Any, ...]  # its kind, then what it needs
 
 
 class Version(NamedTuple):
@@ -92,7 +93,7 @@ class Capture(NamedTuple):
 class Process(NamedTuple):
     step: str
     op: int
-    at: tuple  # where in the step, and what it has read so far
+    at: tuple[Any, ...]  # where in the step, and what it has read so far
 
 
 class State(NamedTuple):
@@ -244,9 +245,7 @@ def _converged(state: State, branch: int, op: int) -> Manifest:
             if version.mark == undo_mark(op):
                 pins[intent.table] = Pin(intent.owner, number)
                 break
-    return manifest._replace(
-        pins=tuple(pins), undoing=manifest.undoing & ~(1 << op), undone=manifest.undone | 1 << op
-    )
+    return manifest._replace(pins=tuple(pins), undoing=manifest.undoing & ~(1 << op), undone=manifest.undone | 1 << op)
 
 
 def _capture(state: State, op: int) -> Capture:
@@ -256,4 +255,10 @@ def _capture(state: State, op: int) -> Capture:
 
 
 _CHANGES = {"publish": _published, "abort": _aborted, "converge": _converged}
-_EFFECTS = {"commit": _commit, "fork": _fork, "put": _put, "delete": _delete, "swap": _swap}
+_EFFECTS: dict[str, Callable[..., State | None]] = {
+    "commit": _commit,
+    "fork": _fork,
+    "put": _put,
+    "delete": _delete,
+    "swap": _swap,
+}

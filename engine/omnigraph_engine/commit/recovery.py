@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import count
 
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
-from omnigraph_engine.commit.sidecar import Sidecar, TableIntent
+from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, now_micros
 from omnigraph_engine.commit.watch import Sighting, Watch
 from omnigraph_engine.errors import (
     BranchNotFound,
@@ -335,6 +335,11 @@ def _pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(0.5, 0.005 * 2 ** min(attempt, 8))))  # noqa: S311 - jitter, not a secret
 
 
+def _looks_old(sidecar: Sidecar) -> bool:
+    """Whether its writer should long be done, going by the clocks of two machines: good enough to forget what is decided."""
+    return now_micros() - sidecar.created_at > sidecar.lease * 1e6
+
+
 class Recovery:
     """The barrier before writes and the sweep at open."""
 
@@ -387,10 +392,11 @@ class Recovery:
                 sidecar = sighting.sidecar
                 if sidecar is None or sidecar.operation_id in settled:
                     continue
-                if sighting.abandoned or (look >= _LOOKS_BEFORE_ASKING and self._is_decided(sidecar)):
+                decided = look >= _LOOKS_BEFORE_ASKING and self._is_decided(sidecar)
+                if sighting.abandoned or (decided and _looks_old(sidecar)):
                     settle(self._storage, sidecar)
                     settled.add(sidecar.operation_id)
-                elif not (skip_living and sighting.changed):
+                elif not decided and not (skip_living and sighting.changed):
                     waiting.append(sidecar)
             if not waiting:
                 return

@@ -75,6 +75,11 @@ class Manifest:
     def state(self) -> ManifestState:
         return rebuild(self.rows, branch=self.branch, version=self.version)
 
+    def is_overtaken(self) -> bool:
+        """Whether the branch has a newer version by now."""
+        with lance_errors("Looking for the newest version of the manifest"):
+            return int(self._dataset.latest_version) != self.version
+
     def find_commit(self, commit_id: str) -> GraphCommit | None:
         """The commit of that id, when it is visible here."""
         return find_commit(self.rows, commit_id)

@@ -236,15 +236,18 @@ def swap_abort(storage: Storage, manifest: Manifest, abort: Abort) -> None:
 
 def _swap(storage: Storage, manifest: Manifest, rows: Sequence[Row]) -> None:
     path = branch_path(manifest.branch)
+    branch = manifest.state.branch_name
+    lost = PublishContention(f"Another publish on '{branch}' was faster.", details={"branch": branch})
+    if manifest.is_overtaken():  # costs next to nothing, and a merge in vain costs a lot
+        raise lost
     dataset, guard = open_guarded(storage, path, manifest.version)
     merge = dataset.merge_insert("object_id").when_matched_update_all().when_not_matched_insert_all()
     try:
         merge.use_index(False).conflict_retries(0).execute(to_table(rows))
     except Exception as error:
         # Lance refuses some swaps over what landed since in words of its own, before it asks the guard.
-        branch = manifest.state.branch_name
         if guard.lost or latest_version(storage, path) != manifest.version:
-            raise PublishContention(f"Another publish on '{branch}' was faster.", details={"branch": branch}) from error
+            raise lost from error
         raise StorageError(f"Publishing on '{branch}' failed: {one_line(error)}") from error
     _fold(storage, path, dataset)
 

@@ -304,4 +304,4 @@ def _deleted(write: StagedWrite, rows_before: int) -> int:
 
 
 def _let_others_go_first(defeats: int) -> None:
-    time.sleep(random.uniform(0, min(0.5, 0.01 * 2 ** min(defeats, 6))))  # noqa: S311 - jitter, not a secret
+    time.sleep(random.uniform(0, min(0.2, 0.01 * 2 ** min(defeats, 6))))  # noqa: S311 - jitter, not a secret
