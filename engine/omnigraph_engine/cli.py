@@ -19,6 +19,7 @@ from rich.text import Text
 
 from omnigraph_engine.errors import InvalidInput, OmnigraphError
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.manifest.audit import RecoveryRecord
 from omnigraph_engine.manifest.dataset import BranchInfo
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
 from omnigraph_engine.snapshot import Snapshot
@@ -262,6 +263,23 @@ def list_branches(*, uri: str, storage: dict[str, str], as_json: bool) -> None:
         _print_table(("name", "parent", "parent_version", "created_at"), (document.values() for document in documents))
 
 
+@cli.group()
+def recovery() -> None:
+    """What became of commits whose writer died."""
+
+
+@recovery.command("list")
+@_on_graph
+def list_recoveries(*, uri: str, storage: dict[str, str], as_json: bool) -> None:
+    """List every operation that was finished or undone after its writer, newest first."""
+    documents = [_recovery_json(record) for record in _open(uri, storage).maintenance.recoveries()]
+    if as_json:
+        _print_json({"recoveries": documents})
+    else:
+        columns = ("operation", "kind", "commit", "actor", "writer", "created_at")
+        _print_table(columns, ([document[column] for column in columns] for document in documents))
+
+
 @cli.command()
 @_json_option
 def version(*, as_json: bool) -> None:
@@ -320,6 +338,18 @@ def _commit_json(found: GraphCommit) -> dict[str, Any]:
         "merged_parent": found.merged_parent_id,
         "actor": found.actor,
         "message": found.extra.get("message"),
+    }
+
+
+def _recovery_json(record: RecoveryRecord) -> dict[str, Any]:
+    return {
+        "operation": record.operation_id,
+        "kind": record.kind.value,
+        "commit": record.commit_id,
+        "actor": record.actor,
+        "writer": record.writer_kind,
+        "created_at": record.created_at.isoformat(),
+        "tables": [asdict(table) for table in record.tables],
     }
 
 

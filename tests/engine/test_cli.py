@@ -9,10 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from omnigraph_engine.cli import cli
+from omnigraph_engine.failpoints import Failpoint, Moment, installed
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.write.load import WriteOptions
 
 ROWS = """\
 {"type": "Person", "data": {"name": "Ada", "age": 36}}
@@ -151,6 +154,23 @@ def test_commit_show_prints_one_commit_with_its_message_as_it_was_given(graph: G
 def test_branch_list_has_main(graph: Graph) -> None:
     assert text("branch", "list", graph.uri).splitlines()[1].split()[0] == "main"
     assert [branch["name"] for branch in document("branch", "list", graph.uri)["branches"]] == ["main"]
+
+
+def test_recovery_list_shows_what_became_of_a_dead_writers_commit(graph: Graph) -> None:
+    assert document("recovery", "list", graph.uri) == {"recoveries": []}
+
+    def die(point: Failpoint, moment: Moment) -> None:
+        if (point, moment) == (Failpoint.COMMIT_TABLE, Moment.AFTER):
+            raise KeyboardInterrupt
+
+    impatient = Graph.open(graph.uri, options=WriteOptions(lease=0.1))
+    with installed(die), pytest.raises(KeyboardInterrupt):
+        impatient.load({"Person": pa.table({"name": ["Cy"]})}, actor="bob")
+    Graph.open(graph.uri)
+    (record,) = document("recovery", "list", graph.uri)["recoveries"]
+    assert (record["kind"], record["actor"], record["writer"]) == ("RolledForward", "bob", "Load")
+    assert record["tables"] == [{"table_key": "node:Person", "from_version": 2, "to_version": 3}]
+    assert record["operation"] in text("recovery", "list", graph.uri)
 
 
 def test_version_is_that_of_the_installed_package() -> None:

@@ -64,13 +64,10 @@ class Fault(str, Enum):
     NO_OWN_COMMIT_CHECK = "no-own-commit-check"
     DISARM_BEFORE_PUBLISH = "disarm-before-publish"
     FORGET_BEFORE_CONVERGE = "forget-before-converge"
-    # The two below are how a reading in two parts goes wrong.
-    HEAD_READ_AFTER_MARK = (
-        "head-read-after-mark"  # own mark not there, then HEAD moved: taken for somebody else's commit
-    )
-    HEAD_COMPARED_ACROSS_LINES = (
-        "head-compared-across-lines"  # a pin on another line is above this line's HEAD: "damage"
-    )
+    # After a failed commit, no mark of its own; then HEAD has moved: the writer takes its own late commit for another's.
+    HEAD_READ_AFTER_MARK = "head-read-after-mark"
+    # The manifest pins another line by now, at a version above this line's HEAD: recovery takes that for damage.
+    HEAD_COMPARED_ACROSS_LINES = "head-compared-across-lines"
 
 
 # How far an operation got with one table. Not moved, incomplete, or moved by someone else: it comes to the same.
