@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -20,12 +21,13 @@ from typing import Any
 
 import pyarrow as pa
 from cells import BASES, NEXT, SCHEMA, Operation
+from crash_oracle import Claim, Told, fates, violations
 from omnigraph_engine import failpoints
+from omnigraph_engine.commit.sidecar import RECOVERY
 from omnigraph_engine.errors import GraphDamaged, OmnigraphError, OutcomeUnknown, StorageError
 from omnigraph_engine.failpoints import Failpoint, Moment
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.write.load import CommitReceipt, WriteOptions
-from oracle import Claim, Told, fates, violations
 from planted import plant_from_environment
 
 LEASE = 0.4  # seconds, of those who are killed or stopped: long beside a write, short for those who wait for its end
@@ -127,7 +129,7 @@ def write(root: Path, operation: Operation | None, faults: str = "", *, park: bo
     claim, commit_id, error = Claim.COMMITTED, None, None
     try:
         with failpoints.installed(_recording(failpoints.faults(faults), seen)):
-            graph = Graph.open(root, options=_DOOMED if faults else _OPTIONS)
+            graph = _open(root, _DOOMED if faults else _OPTIONS)
             if park:
                 os.kill(os.getpid(), signal.SIGSTOP)
             if operation is not None:
@@ -145,7 +147,7 @@ def verify(root: Path, operations: dict[str, Operation], told: list[Told], again
     """Opens the graph as the next writer would, repeats ``again``, writes something new, and says what is wrong."""
     names = [name for name in operations if name != NEXT.name]
     try:
-        graph = Graph.open(root, options=_OPTIONS)
+        graph = _open(root, _OPTIONS)
         found = fates(graph, names)
         for operation in (*again, NEXT):
             receipt = _load(graph, operation)
@@ -155,6 +157,15 @@ def verify(root: Path, operations: dict[str, Operation], told: list[Told], again
         wrong = [f"the next write failed: {error}", *violations(graph, operations, told)]
         return {"fates": fates(graph, names), "violations": wrong}
     return {"fates": found, "violations": list(violations(graph, operations, told))}
+
+
+def _open(root: Path, options: WriteOptions) -> Graph:
+    """The graph with everything settled that others left; a sidecar that is merely left over goes when its lease is over."""
+    graph = Graph.open(root, options=options)
+    deadline = time.monotonic() + options.patience
+    while graph.storage.list(RECOVERY) and time.monotonic() < deadline:
+        graph.maintenance.recover()
+    return graph
 
 
 def _load(graph: Graph, operation: Operation) -> CommitReceipt:

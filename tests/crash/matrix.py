@@ -33,10 +33,10 @@ from typing import Any
 
 from cells import KINDS, Cell, Gap, Happening, Kind, all_cells, gaps, quick_cells
 from child import LEASE, Child, End, create, verify, write
-from oracle import Claim, Told
+from crash_oracle import Claim, Told
 from planted import ENVIRONMENT_VARIABLE as PLANTED_VARIABLE
 
-JOBS = 4  # cells at a time: half of a cell's life is waiting for a lease
+JOBS = 6  # cells at a time: most of a cell's life is waiting for a lease
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from omnigraph_engine.errors import (
     OmnigraphError,
     OperationUndone,
     OutcomeUnknown,
-    PublishContention,
     StorageError,
     VersionConflict,
 )
@@ -270,15 +269,16 @@ class Coordinator:
         try:
             with self._clock.phase("settle"):
                 fate = settle(self._storage, sidecar, owner=True)
-        except (StorageError, PublishContention) as failure:
+            settled = open_manifest(self._storage, sidecar.branch) if fate is Fate.COMMITTED else None
+        except OmnigraphError as failure:
             raise OutcomeUnknown(
                 f"Whether commit {sidecar.commit_id} is visible could not be found out: {failure.message}",
                 details={"commit_id": sidecar.commit_id, "operation_id": sidecar.operation_id},
                 hint="Once the store answers again, graph.commits.show(commit_id) tells; the next write settles it.",
             ) from error
-        if fate is not Fate.COMMITTED:
+        if settled is None:
             raise error
-        commit = open_manifest(self._storage, sidecar.branch).find_commit(sidecar.commit_id)
+        commit = settled.find_commit(sidecar.commit_id)
         assert commit is not None  # noqa: S101 - settled as committed
         return self._committed(commit)
 

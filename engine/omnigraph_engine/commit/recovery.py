@@ -11,7 +11,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -19,7 +19,7 @@ from itertools import count
 
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
 from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, now_micros
-from omnigraph_engine.commit.watch import Sighting, Watch
+from omnigraph_engine.commit.watch import Watch
 from omnigraph_engine.errors import (
     BranchNotFound,
     GraphDamaged,
@@ -358,15 +358,13 @@ class Recovery:
             WriterBusy: a living operation on the same tables outlasted the wait.
             SidecarUnreadable: one that concerns this branch cannot be read, so nobody knows what it owns.
         """
-
-        def in_the_way(sighting: Sighting) -> bool:
-            if not sighting.concerns(branch, table_keys):
-                return False
-            if sighting.unreadable is not None:
-                raise sighting.unreadable
-            return True
-
-        self._work_off(in_the_way, skip_living=False)
+        there = set()
+        for sighting in self._watch.look():
+            if sighting.concerns(branch, table_keys):
+                if sighting.unreadable is not None:
+                    raise sighting.unreadable
+                there.add(sighting.operation_id)
+        self._work_off(there, skip_living=False)
 
     def sweep(self) -> None:
         """Settles every abandoned operation of the graph; those whose writers show that they live are left to them.
@@ -378,33 +376,32 @@ class Recovery:
             if sighting.unreadable is not None:
                 _log.warning("%s", sighting.unreadable)
             else:
-                there.add(sighting.path)
-        self._work_off(lambda sighting: sighting.path in there, skip_living=True)
+                there.add(sighting.operation_id)
+        self._work_off(there, skip_living=True)
 
-    def _work_off(self, concerns: Callable[[Sighting], bool], *, skip_living: bool) -> None:
+    def _work_off(self, there: set[str], *, skip_living: bool) -> None:
+        """Waits for these operations to end, or ends them. Those that come later are rivals, not obstacles."""
         deadline = time.monotonic() + self._wait_limit
-        settled: set[str] = set()
         for look in count():
-            waiting: list[Sidecar] = []
+            if not there:
+                return
+            waiting: dict[str, Sidecar] = {}
             for sighting in self._watch.look():
-                if not concerns(sighting):
-                    continue
                 sidecar = sighting.sidecar
-                if sidecar is None or sidecar.operation_id in settled:
+                if sidecar is None or sidecar.operation_id not in there:
                     continue
                 decided = look >= _LOOKS_BEFORE_ASKING and self._is_decided(sidecar)
                 if sighting.abandoned or (decided and _looks_old(sidecar)):
                     settle(self._storage, sidecar)
-                    settled.add(sidecar.operation_id)
+                    there.discard(sidecar.operation_id)
                 elif not decided and not (skip_living and sighting.changed):
-                    waiting.append(sidecar)
-            if not waiting:
-                return
-            if time.monotonic() > deadline:
-                raise self._busy(waiting)
-            if look == _LOOKS_BEFORE_ASKING:
-                self._say(waiting)
-            time.sleep(random.uniform(0.5, 1) * min(0.25, 0.004 * 1.5 ** min(look, 12)))  # noqa: S311 - jitter
+                    waiting[sidecar.operation_id] = sidecar
+            there &= waiting.keys()
+            if there and time.monotonic() > deadline:
+                raise self._busy(list(waiting.values()))
+            if there and look == _LOOKS_BEFORE_ASKING:
+                self._say(list(waiting.values()))
+            time.sleep(random.uniform(0.5, 1) * min(0.1, 0.002 * 1.5 ** min(look, 10)) if there else 0)  # noqa: S311 - jitter
 
     def _is_decided(self, sidecar: Sidecar) -> bool:
         """Whether only the sidecar itself is left of an operation: nothing of it will move any more."""

@@ -187,7 +187,8 @@ def _open(storage: Storage, branch: str | None, version: int | None) -> LanceDat
                 details={"branch": branch or MAIN, "version": version},
                 hint="It never existed, or it was cleaned up; graph.commits.list() shows what there is.",
             ) from error
-        if "not found" in str(error) and not storage.list(f"{branch_path(branch)}/_versions", limit=1):
+        stored = storage.list(f"{branch_path(branch)}/_versions", limit=1)  # raises when the store is out of reach
+        if "not found" in str(error) and not stored:
             raise ObjectNotFound(f"There is no manifest at '{uri}'.", details={"path": branch_path(branch)}) from error
         raise GraphDamaged(
             f"The manifest '{uri}' cannot be opened: {one_line(error)}",

@@ -45,7 +45,7 @@ from omnigraph_engine.tables.staged import new_transaction_uuid
 
 _log = logging.getLogger(__name__)
 
-PUBLISH_ATTEMPTS = 30
+PUBLISH_ATTEMPTS = 100
 # Every publish leaves one small fragment. Reading costs a request or two per fragment, so they are folded together once
 # this many stand side by side, into fragments of a bounded size: neither reading nor folding grows with history.
 FOLD_AT_FRAGMENTS = 8
@@ -114,7 +114,7 @@ def publish(
     """
     retrying = Retrying(
         stop=stop_after_attempt(attempts),
-        wait=wait_random_exponential(multiplier=0.01, max=0.5),
+        wait=wait_random_exponential(multiplier=0.005, max=0.08),
         retry=retry_if_exception_type((PublishContention, StorageError)),
         reraise=True,
     )

@@ -56,7 +56,9 @@ class ExactHead:
         return self._describe(version, len(manifest))
 
     def describe_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
-        version = int(request["version"])
+        # After a refusal Lance asks whether its commit landed after all, again and again with pauses while nothing stands
+        # where it looks. The answer is what stands at our target: ours or, at once a conflict, somebody else's.
+        version = self._target if self.lost else int(request["version"])
         return self._describe(version, self._storage.size(manifest_path(self._path, version)))
 
     def _describe(self, version: int, size: int) -> dict[str, Any]:
@@ -107,6 +109,9 @@ def commit_exact(storage: Storage, path: str, dataset: LanceDataset, transaction
     base = transaction.read_version
     guard: Any = ExactHead(storage, path, base)
     try:
+        # The guard would refuse as well, but its refusal makes Lance import its namespace client, for a second or more.
+        if dataset.latest_version != base:
+            raise RuntimeError("HEAD moved")  # noqa: TRY301 - there is one way to find out what that means
         LanceDataset.commit(
             dataset,
             transaction,
@@ -117,17 +122,21 @@ def commit_exact(storage: Storage, path: str, dataset: LanceDataset, transaction
             namespace_client_managed_versioning=True,
         )
     except Exception as error:
+        # HEAD first: a request that lands after its client saw the error may come between the two looks, and must then be
+        # found as ours by the second one, not be taken for somebody else's by the first.
+        head = latest_version(storage, path)
         if transaction_uuid(storage, path, base + 1) != transaction.uuid:
-            raise commit_failure(storage, path, base, guard, error) from error
+            raise commit_failure(storage, path, base, head, guard, error) from error
     target = manifest_path(path, base + 1)
     size = guard.manifest_size if guard.manifest_size is not None else storage.size(target)
     return ExactCommit(base + 1, storage.store_path(target), size)
 
 
-def commit_failure(storage: Storage, path: str, base: int, guard: ExactHead, error: Exception) -> Exception:
+def commit_failure(
+    storage: Storage, path: str, base: int, head: int, guard: ExactHead, error: Exception
+) -> VersionConflict | StorageError:
     """The typed error for a commit that did not land: a conflict when somebody was faster, else a storage failure."""
     # Lance refuses some operations over what landed since (a delete over an overwrite) before it asks the guard.
-    head = latest_version(storage, path)
     if guard.lost or head != base:
         return VersionConflict(
             f"'{storage.uri(path)}' moved: expected version {base}, found {head}.",

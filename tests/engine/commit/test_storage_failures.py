@@ -30,7 +30,7 @@ from crash_scene import (
 from omnigraph_engine import failpoints
 from omnigraph_engine.commit.sidecar import RECOVERY
 from omnigraph_engine.errors import OutcomeUnknown, StorageError
-from omnigraph_engine.failpoints import Failpoint
+from omnigraph_engine.failpoints import Failpoint, Moment
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.manifest.audit import AUDIT, RecoveryKind
 from omnigraph_engine.storage import Storage
@@ -47,10 +47,6 @@ def load_two_tables(graph: Graph) -> str:
     receipt = graph.load({"Person": people("Bob"), "Knows": edges(("Bob", "Ada"))})
     assert receipt.commit is not None
     return receipt.commit.commit_id
-
-
-def of_sidecars(*verbs: str) -> Faulty:
-    raise NotImplementedError
 
 
 # -- arm ----------------------------------------------------------------------------------------------------
@@ -228,22 +224,28 @@ def test_a_publish_that_the_store_refuses_is_settled_by_its_own_writer(storage: 
     assert_at_rest(storage)
 
 
+def cut_off(patched: pytest.MonkeyPatch) -> None:
+    """From now on nobody reaches the store: neither Lance nor we."""
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise OSError("LanceError(IO): Generic S3 error: error sending request: connection refused")
+
+    patched.setattr(lance, "dataset", refuse)
+    patched.setattr(Storage, "_asked", lambda _self, _verb, _path: fail())
+    fail()
+
+
 @pytest.mark.parametrize("moment", [BEFORE, AFTER], ids=["not published", "published"])
 def test_a_store_that_dies_while_the_commit_is_decided_leaves_its_outcome_unknown_until_it_is_back(
-    storage: Storage, moment: failpoints.Moment
+    storage: Storage, moment: Moment
 ) -> None:
-    faulty = Faulty(storage)
-
-    def go_dead() -> None:
-        faulty.fails = lambda _verb, _path: True
-        fail()
-
-    # Of a landed publish only the sidecar's deletion is left, and that may fail; so the manifest cannot be read either.
-    with failpoints.installed(at(Failpoint.PUBLISH, moment, go_dead)), pytest.MonkeyPatch.context() as patched:
-        if moment is AFTER:
-            patched.setattr(failpoints, "_installed", at(Failpoint.PUBLISH, AFTER, lambda: cut_off(patched)))
-        with pytest.raises(OutcomeUnknown) as caught:
-            load_two_tables(graph_on(faulty))
+    graph = graph_on(storage)
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        failpoints.installed(at(Failpoint.PUBLISH, moment, lambda: cut_off(patched))),
+        pytest.raises(OutcomeUnknown) as caught,
+    ):
+        load_two_tables(graph)
     operation = left_behind(storage)
     assert caught.value.details == {"commit_id": operation.commit_id, "operation_id": operation.operation_id}
     assert caught.value.hint
@@ -253,14 +255,3 @@ def test_a_store_that_dies_while_the_commit_is_decided_leaves_its_outcome_unknow
     assert recovered.commits.show(operation.commit_id).commit_id == operation.commit_id
     assert names(storage) == ["Ada", "Bob"]
     assert_at_rest(storage)
-
-
-def cut_off(patched: pytest.MonkeyPatch) -> None:
-    """From now on nobody reaches the store: neither Lance nor we."""
-
-    def refuse(*_args: object, **_kwargs: object) -> None:
-        raise OSError("LanceError(IO): Generic S3 error: error sending request: connection refused")
-
-    patched.setattr(lance, "dataset", refuse)
-    patched.setattr(Storage, "_asked", lambda _self, verb, path: fail())
-    fail()
