@@ -7,12 +7,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+SEEDS ?= 1,2,3
 
 # Spark must run its workers with the interpreter that has the package, not with the first python3 on PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help quickstart test lint format typecheck bench docs lock java clean
+.PHONY: help quickstart test lint format typecheck bench chaos docs lock java clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +35,9 @@ typecheck: $(DEV) ## mypy, strict
 
 bench: $(DEV) java ## measure: publish cost and load/read speed, side by side with raw Lance and parquet
 	@. .ci/java-env && $(BIN)/python benchmarks/run.py
+
+chaos: $(DEV) ## kill, stop and fail many writers of one graph, then ask an oracle; SEEDS=1-20 or 1,2,3
+	@$(BIN)/python tests/chaos/chaos.py --seeds "$(SEEDS)"
 
 docs: $(DEV) ## render the reference pages that come from code (errors, command line)
 	@$(BIN)/python docs/render.py

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -30,10 +32,13 @@ edge LivesAt: Person -> Place @card(0..2) { tag: String }
 TYPES = ("Person", "Account", "Setting", "Total", "Place", "Knows", "LivesAt")
 EDGES = {"Knows": ("Person", "Person"), "LivesAt": ("Person", "Place")}
 MOST_PLACES = 2
+HOT = "hot-"  # how the names begin that writers share
+OUTCOMES = ("ack", "failed", "unknown")
 RECOVERY_ACTOR = "omnigraph:recovery"
 
 CONFLICTS = frozenset({"OG2001", "OG2002", "OG2006"})
-VIOLATIONS = frozenset({"OG4004", "OG4005", "OG4006", "OG4007"})
+DUPLICATE_KEY = "OG4004"
+VIOLATIONS = frozenset({"OG4005", "OG4006", "OG4007"})
 STORE_FAILURES = frozenset({"OG2003", "OG5001"})
 
 
@@ -59,9 +64,13 @@ class Operation:
     tag: str
     writes: list[dict[str, Any]]
     based_on: str | None
-    replaced: bool  # it replaces whole types, so that a changed base is a conflict for its caller
     outcomes: list[str | None] = field(default_factory=list)  # one for each try; None when its process died in it
     commits: set[str] = field(default_factory=set)  # that its writer was told
+
+    @property
+    def replaces(self) -> bool:
+        """It replaces whole types, so that a changed base is a conflict for its caller."""
+        return any(write["mode"] == "overwrite" for write in self.writes)
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,11 @@ class Journals:
     app_versions: dict[str, int] = field(default_factory=dict)  # the newest acknowledged, by application
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    def intended(self, tag: str) -> Operation:
+        if tag not in self.operations:
+            raise Violation(f"nobody intended {tag}")
+        return self.operations[tag]
 
 
 def row_id(row: Row) -> str:
@@ -140,62 +154,85 @@ class Model:
         check_content(self.content)
 
 
+class _Reader:
+    """Takes one writer's lines, in order, into the journals of the run."""
+
+    def __init__(self, writer: str, found: Journals) -> None:
+        self._writer = writer
+        self._found = found
+        self._current: Operation | None = None
+        self._seen: str | None = None  # the newest commit that the writer knows of
+        self._faults = 0  # injected since the operation began
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        event = entry["event"]
+        self._found.counts[event] += 1
+        if event == "started":
+            self._current = None
+        elif event == "injected":
+            self._faults += 1
+        elif event == "violation":
+            self._complain(entry["text"])
+        elif event == "intent":
+            self._begin(entry)
+        elif event == "read":
+            self._found.observations.append(Observation(self._writer, entry["commit"], entry["digest"], self._seen))
+            self._seen = entry["commit"]
+        elif event in OUTCOMES:
+            self._end(event, entry)
+
+    def _begin(self, entry: Mapping[str, Any]) -> None:
+        self._faults = 0
+        begun = Operation(entry["tag"], entry["writes"], entry["based_on"])
+        self._current = self._found.operations.setdefault(begun.tag, begun)
+        self._current.outcomes.append(None)
+
+    def _end(self, event: str, entry: Mapping[str, Any]) -> None:
+        operation = self._current
+        if operation is None or operation.tag != entry["tag"]:
+            self._complain(f"{entry['tag']} ended before it began: {entry}")
+            return
+        operation.outcomes[-1] = event
+        if event != "ack":
+            self._found.counts[f"code {entry['code']}"] += 1
+            if not _expected(entry["code"], operation, self._faults):
+                self._complain(f"{operation.tag} surfaced {entry['text']}")
+            return
+        operation.commits.add(entry["commit"])
+        if not entry["replayed"]:
+            self._seen = entry["commit"]
+        if entry["txn"]:
+            self._found.app_versions[entry["txn"][0]] = entry["txn"][1]
+
+    def _complain(self, text: str) -> None:
+        self._found.complaints.append(f"{self._writer}: {text}")
+
+
 def read_journals(journals: Mapping[str, Iterable[str]]) -> Journals:
-    """What the writers say, by writer; a line that a kill cut short is the last one of its process and says nothing."""
+    """What the writers say, by writer."""
     found = Journals()
     for writer, lines in journals.items():
-        current: Operation | None = None
-        seen: str | None = None
-        faults = 0  # injected since the operation began
-        for line in lines:
-            try:
-                entry: dict[str, Any] = json.loads(line)
-            except ValueError:
-                continue
-            event = entry["event"]
-            found.counts[event] += 1
-            if event == "started":
-                current = None
-            elif event == "injected":
-                faults += 1
-            elif event == "intent":
-                faults = 0
-                current = found.operations.setdefault(
-                    entry["tag"],
-                    Operation(entry["tag"], entry["writes"], entry["based_on"], _replaces(entry["writes"])),
-                )
-                current.outcomes.append(None)
-            elif event == "read":
-                found.observations.append(Observation(writer, entry["commit"], entry["digest"], seen))
-                seen = entry["commit"]
-            elif event == "violation":
-                found.complaints.append(f"{writer}: {entry['text']}")
-            elif event in ("ack", "failed", "unknown"):
-                if current is None or current.tag != entry["tag"]:
-                    found.complaints.append(f"{writer}: {entry['tag']} ended before it began: {entry}")
-                    continue
-                current.outcomes[-1] = event
-                if event == "ack":
-                    current.commits.add(entry["commit"])
-                    seen = entry["commit"] if not entry["replayed"] else seen
-                    if entry["txn"]:
-                        found.app_versions[entry["txn"][0]] = entry["txn"][1]
-                else:
-                    found.counts[f"code {entry['code']}"] += 1
-                    complaint = _unexpected(entry["code"], current, faults)
-                    if complaint:
-                        found.complaints.append(f"{writer}: {current.tag} {complaint}: {entry['text']}")
+        reader = _Reader(writer, found)
+        for entry in read_entries(lines):
+            reader.take(entry)
     return found
 
 
-def _replaces(writes: Iterable[Mapping[str, Any]]) -> bool:
-    return any(write["mode"] == "overwrite" for write in writes)
+def read_entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The entries of a journal; a line that a kill cut short says nothing."""
+    for line in lines:
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
-def _unexpected(code: str, operation: Operation, faults: int) -> str | None:
-    if code in VIOLATIONS or (code in CONFLICTS and operation.replaced) or (code in STORE_FAILURES and faults):
-        return None
-    return f"surfaced {code}"
+def _expected(code: str, operation: Operation, faults: int) -> bool:
+    """Whether the protocol lets an operation end with this error."""
+    if code == DUPLICATE_KEY:
+        # Other names are an operation's own: only itself, taken for failed and landed after all, could be in its way.
+        return any(row_id(row).startswith(HOT) for write in operation.writes for row in write["rows"])
+    if code in CONFLICTS:
+        return operation.replaces
+    return code in VIOLATIONS or (code in STORE_FAILURES and faults > 0)
 
 
 def check_history(journals: Journals, history: list[Commit]) -> tuple[list[str], dict[str, Content]]:
@@ -206,11 +243,8 @@ def check_history(journals: Journals, history: list[Commit]) -> tuple[list[str],
     model, contents = Model(), {}
     for commit in history:
         if commit.tag is not None and commit.actor != RECOVERY_ACTOR:
-            operation = journals.operations.get(commit.tag)
             try:
-                if operation is None:
-                    raise Violation(f"nobody intended {commit.tag}")
-                model.apply(operation)
+                model.apply(journals.intended(commit.tag))
             except Violation as violation:
                 complaints.append(f"commit {commit.commit_id} ({commit.tag}): {violation}")
         contents[commit.commit_id] = {name: dict(rows) for name, rows in model.content.items()}
@@ -220,7 +254,7 @@ def check_history(journals: Journals, history: list[Commit]) -> tuple[list[str],
 
 def _check_line(history: list[Commit]) -> list[str]:
     complaints = []
-    for before, after in zip(history, history[1:], strict=False):
+    for before, after in pairwise(history):
         if after.parent_id != before.commit_id or after.manifest_version <= before.manifest_version:
             complaints.append(f"commit {after.commit_id} ({after.tag}) does not follow {before.commit_id}")
     return complaints

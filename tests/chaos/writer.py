@@ -41,11 +41,7 @@ class Journal:
         self.entries: list[dict[str, Any]] = []
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                for line in file:
-                    try:
-                        self.entries.append(json.loads(line))
-                    except ValueError:  # cut short by the kill
-                        continue
+                self.entries.extend(oracle.read_entries(file))
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(self._file, b"\n")
 
@@ -210,7 +206,9 @@ class Writer:
         return writes
 
     def _hot(self) -> list[str]:
-        return [f"hot-{number:02d}" for number in self._random.sample(range(HOT_KEYS), self._random.randint(1, 2))]
+        return [
+            f"{oracle.HOT}{number:02d}" for number in self._random.sample(range(HOT_KEYS), self._random.randint(1, 2))
+        ]
 
     def _tag(self) -> str:
         self.done += 1

@@ -273,7 +273,7 @@ def page(found: Sequence[Result], seconds: float) -> str:
         "A cell is a violation unless",
         "all of these hold: every commit is in the history once, with all of its rows in both tables, or not at all; what was "
         "acknowledged is there and what was rejected is not;",
-        "every snapshot of the history can still be read and holds what it held; no edge lacks an endpoint; the next write went through; "
+        "every snapshot, also the one from before, can be read and holds what it held; no edge lacks an endpoint; the next write went through; "
         "HEAD of every table is what the manifest",
         "publishes; no sidecar is left; no recovery is audited twice; and the fault really happened.",
     ]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import lance
 from lance import LanceDataset
 from lance.dataset import LanceOperation, Transaction
 from lance.optimize import Compaction
@@ -261,6 +262,8 @@ def _fold(storage: Storage, path: str, dataset: LanceDataset) -> None:
     if len(small) < FOLD_AT_FRAGMENTS:
         return
     try:
+        # Opened anew: the guard of the publish would refuse this commit, and knows no HEAD to ask for.
+        dataset = lance.dataset(storage.uri(path), version=dataset.version, storage_options=storage.options or None)
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": ROWS_PER_FOLDED_FRAGMENT})
         done: list[Any] = [task.execute(dataset) for task in plan.tasks]
         if not done:

@@ -81,28 +81,30 @@ class RelationChecks:
     # -- keys -------------------------------------------------------------------------------------------------
 
     def _check_distinct_ids(self, table_key: str, write: StagedWrite) -> None:
+        repeated = _Offenders()
         for incoming, _ in pair_up(self._incoming(write, ["id"], _KEY), (), _KEY, _KEY):
-            repeated = _repeated(incoming["key"])
-            if len(repeated):
-                raise DuplicateKey(
-                    f"{table_key}: {len(repeated)} id(s) occur more than once in the data: {_shown(repeated)}.",
-                    details=self._details(table_key, "id", "key", repeated),
-                    hint="Keep one row per id before loading.",
-                )
+            repeated.add(_repeated(incoming["key"]))
+        if repeated.count:
+            raise DuplicateKey(
+                f"{table_key}: {repeated.count} id(s) occur more than once in the data: {repeated}.",
+                details=self._details(table_key, "id", "key", repeated),
+                hint="Keep one row per id before loading.",
+            )
 
     def _check_new_ids(self, table_key: str, write: StagedWrite) -> None:
         if self._nothing_came(table_key):
             return
         keys = self._few(write, "id")
         stored = self._stored(table_key, ["id"], _KEY, _among("id", keys))
+        taken = _Offenders()
         for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY):
-            taken = _members(existing, incoming["key"], _KEY)
-            if taken.num_rows:
-                raise DuplicateKey(
-                    f"{table_key}: {taken.num_rows} id(s) exist already: {_shown(taken['key'])}.",
-                    details=self._details(table_key, "id", "key", taken["key"]),
-                    hint='Load with mode="merge" to replace existing rows.',
-                )
+            taken.add(_members(existing, incoming["key"], _KEY)["key"])
+        if taken.count:
+            raise DuplicateKey(
+                f"{table_key}: {taken.count} id(s) exist already: {taken}.",
+                details=self._details(table_key, "id", "key", taken),
+                hint='Load with mode="merge" to replace existing rows.',
+            )
 
     # -- @unique ----------------------------------------------------------------------------------------------
 
@@ -114,13 +116,15 @@ class RelationChecks:
             (_with_unique_text(batch, rule.columns) for batch in self._scan(table_key, columns)) if came else iter(())
         )
         incoming = (_with_unique_text(batch, rule.columns) for batch in self._rows(write, columns))
+        repeated, taken = _Offenders(), _Offenders()
         for given, existing in pair_up(incoming, stored, _KEY_AND_ID, _KEY_AND_ID):
-            repeated = _repeated(given["key"])
-            if len(repeated) and self._since is None:
-                raise self._not_unique(table_key, name, repeated, "occur more than once in the data")
-            taken = self._not_replaced(write, _members(existing, given["key"], _KEY_AND_ID), given)
-            if taken.num_rows:
-                raise self._not_unique(table_key, name, taken["key"], "are taken by other rows")
+            if self._since is None:
+                repeated.add(_repeated(given["key"]))
+            taken.add(self._not_replaced(write, _members(existing, given["key"], _KEY_AND_ID), given)["key"])
+        if repeated.count:
+            raise self._not_unique(table_key, name, repeated, "occur more than once in the data")
+        if taken.count:
+            raise self._not_unique(table_key, name, taken, "are taken by other rows")
 
     def _not_replaced(self, write: StagedWrite, taken: pa.Table, given: pa.Table) -> pa.Table:
         """Of the stored rows that hold a wanted value, those that stay: the write replaces the others."""
@@ -138,9 +142,9 @@ class RelationChecks:
             replaced = pa.chunked_array([*replaced.chunks, hit], pa.string())
         return rows.filter(pc.invert(pc.is_in(rows["id"], value_set=replaced.combine_chunks())))
 
-    def _not_unique(self, table_key: str, name: str, values: Any, what: str) -> UniqueViolation:
+    def _not_unique(self, table_key: str, name: str, values: _Offenders, what: str) -> UniqueViolation:
         return UniqueViolation(
-            f"{table_key}: @unique({name}): {len(values)} value(s) {what}: {_shown(values)}.",
+            f"{table_key}: @unique({name}): {values.count} value(s) {what}: {values}.",
             details=self._details(table_key, name, "unique", values),
             hint="Every row needs a value of its own, or a null.",
         )
@@ -172,16 +176,16 @@ class RelationChecks:
     def _require_nodes(
         self, edge: EdgeType, role: str, node_key: str, ends: Iterable[pa.RecordBatch], among: str | None
     ) -> None:
+        missing = _Offenders()
         for incoming, nodes in pair_up(ends, self._ids_after(node_key, among), _KEY, _KEY):
-            missing = _strangers(incoming["key"], nodes)
-            if len(missing):
-                node_type = node_key.split(":", 1)[1]
-                raise MissingEndpoint(
-                    f"{edge.table_key}.{role}: {len(missing)} value(s) are not the id of any {node_type}: "
-                    f"{_shown(missing)}.",
-                    details=self._details(edge.table_key, role, role, missing),
-                    hint=f"Load the {node_type} rows first, or in the same call.",
-                )
+            missing.add(_strangers(incoming["key"], nodes))
+        if missing.count:
+            node_type = node_key.split(":", 1)[1]
+            raise MissingEndpoint(
+                f"{edge.table_key}.{role}: {missing.count} value(s) are not the id of any {node_type}: {missing}.",
+                details=self._details(edge.table_key, role, role, missing),
+                hint=f"Load the {node_type} rows first, or in the same call.",
+            )
 
     def _ids_after(self, node_key: str, among: str | None) -> Iterator[pa.RecordBatch]:
         """The ids that the node table will hold once the staged writes are committed."""
@@ -208,10 +212,20 @@ class RelationChecks:
             few = self._few(write, "src") if write.kind is StageKind.APPEND else []
             scanned = self._transaction.read(edge.table_key).scan(["src"], _among("src", few))
             stored = (_weighed(batch.column(0), 1) for batch in scanned)
+        sources, counts = _Offenders(), _Offenders()
         for touched, existing in pair_up(chain(added, left), stored, _WEIGHED, _WEIGHED):
             before = _members(existing, pc.unique(touched["key"]), _WEIGHED)
             counted = pa.concat_tables([touched, before]).group_by("key").aggregate([("weight", "sum")])
-            self._refuse_counts(edge, counted)
+            offending = self._outside_bounds(edge, counted)
+            sources.add(offending["key"])
+            counts.add(offending["weight_sum"])
+        if sources.count:
+            bound = f"{edge.cardinality.min}..{'' if edge.cardinality.max is None else edge.cardinality.max}"
+            shown = ", ".join(f"{key!r} ({number})" for key, number in zip(sources.first, counts.first, strict=True))
+            raise CardinalityViolation(
+                f"{edge.table_key}: @card({bound}): {sources.count} source(s) would have another number of edges: {shown}.",
+                details={**self._details(edge.table_key, "src", "card", sources), "counts": counts.first},
+            )
 
     def _replaced_sources(self, table_key: str, write: StagedWrite) -> Iterator[pa.RecordBatch]:
         rows = self._transaction.read(table_key).scan(["id", "src"], _among("id", self._few(write, "id")))
@@ -220,7 +234,8 @@ class RelationChecks:
             for batch in _members(existing, incoming["key"], _KEY_AND_ID).to_batches():
                 yield _weighed(batch.column(1), -1)
 
-    def _refuse_counts(self, edge: EdgeType, counted: pa.Table) -> None:
+    def _outside_bounds(self, edge: EdgeType, counted: pa.Table) -> pa.Table:
+        """Of the counted sources those that have too few or too many edges, and still exist."""
         low, high = edge.cardinality.min, edge.cardinality.max
         count = counted["weight_sum"]
         broken = pc.less(count, low)
@@ -228,23 +243,9 @@ class RelationChecks:
             broken = pc.or_(broken, pc.greater(count, high))
         offending = counted.filter(broken)
         if not offending.num_rows:
-            return
+            return offending
         gone = _strangers(offending["key"], self._ids_after(f"node:{edge.from_type}", None))
-        offending = offending.filter(pc.invert(pc.is_in(offending["key"], value_set=gone)))
-        if offending.num_rows:
-            bound = f"{low}..{'' if high is None else high}"
-            raise CardinalityViolation(
-                f"{edge.table_key}: @card({bound}): {offending.num_rows} source(s) would have another number of edges: "
-                + ", ".join(
-                    f"{key!r} ({number})"
-                    for key, number in zip(_first(offending["key"]), _first(offending["weight_sum"]), strict=True)
-                )
-                + ".",
-                details={
-                    **self._details(edge.table_key, "src", "card", offending["key"]),
-                    "counts": _first(offending["weight_sum"]),
-                },
-            )
+        return offending.filter(pc.invert(pc.is_in(offending["key"], value_set=gone)))
 
     # -- what the rules read ----------------------------------------------------------------------------------
 
@@ -292,15 +293,31 @@ class RelationChecks:
         before, now = self._since.table(table_key), self._transaction.read(table_key)
         return TableDelta((), lost=False) if before.ref == now.ref else now.delta_since(before)
 
-    def _details(self, table_key: str, name: str, rule: str, values: Any) -> dict[str, Any]:
+    def _details(self, table_key: str, name: str, rule: str, values: _Offenders) -> dict[str, Any]:
         return {
             "type": self._types[table_key].name,
             "table_key": table_key,
             "property": name,
             "rule": rule,
-            "count": len(values),
-            "values": _first(values),
+            "count": values.count,
+            "values": values.first,
         }
+
+
+class _Offenders:
+    """Values that break a rule, gathered from bucket after bucket: all are counted, the first are kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[Any] = []
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > SHOWN else ""
+        return ", ".join(repr(value) for value in self.first) + more
+
+    def add(self, values: Any) -> None:
+        self.count += len(values)
+        self.first.extend(values.slice(0, SHOWN - len(self.first)).to_pylist())
 
 
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -364,12 +381,3 @@ def _strangers(keys: pa.ChunkedArray[Any], known: Iterable[pa.RecordBatch]) -> A
             break
         missing = missing.filter(pc.invert(pc.is_in(missing, value_set=chunk["key"].combine_chunks())))
     return missing
-
-
-def _first(values: Any) -> list[Any]:
-    return list(values.slice(0, SHOWN).to_pylist())
-
-
-def _shown(values: Any) -> str:
-    more = ", ..." if len(values) > SHOWN else ""
-    return ", ".join(repr(value) for value in _first(values)) + more

@@ -32,5 +32,8 @@ def _text(column: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_date32(kind):
         return column.view(pa.int32()).cast(pa.string())
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.array([repr(value) for value in column.to_pylist()], pa.string())  # Arrow has no text of a list
+        # Arrow has no text of a list; Python's own values of some elements would hide part of them.
+        elements = iter(_text(pc.list_flatten(column)).to_pylist())
+        lengths = pc.list_value_length(column).to_pylist()
+        return pa.array([repr([next(elements) for _ in range(length)]) for length in lengths], pa.string())
     return column.cast(pa.string())

@@ -238,10 +238,15 @@ REFUSED: list[Refused] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rival", "write", "error", "values"), [case[1:] for case in REFUSED], ids=[c[0] for c in REFUSED]
-)
-@pytest.mark.parametrize("point", [Failpoint.ARM, Failpoint.PUBLISH])
+# Between its arming and its publish a writer holds its own tables: only what it read can move then.
+CASES = [
+    pytest.param(point, *case, id=f"{what}, {point.value}")
+    for what, *case in REFUSED
+    for point in ([Failpoint.ARM, Failpoint.PUBLISH] if case[2] is MissingEndpoint else [Failpoint.ARM])
+]
+
+
+@pytest.mark.parametrize(("point", "rival", "write", "error", "values"), CASES)
 def test_what_others_did_meanwhile_is_checked_before_the_commit_is_visible(
     graph: Graph,
     point: Failpoint,
@@ -252,8 +257,6 @@ def test_what_others_did_meanwhile_is_checked_before_the_commit_is_visible(
 ) -> None:
     if error is MissingEndpoint:
         graph.load({"Person": people("Cleo")})
-    elif point is Failpoint.PUBLISH:
-        pytest.skip("before its publish a writer holds its tables: only what it read can move then")
     shown: list[object] = []
 
     def go_first(other: Graph) -> None:
