@@ -13,6 +13,7 @@ and whoever writes next decides it.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,15 @@ from dataclasses import dataclass, field, replace
 from ulid import ULID
 
 from omnigraph_engine.commit.recovery import Fate, settle
-from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, WriterKind, new_operation_id, now_micros
+from omnigraph_engine.commit.sidecar import (
+    RECOVERY,
+    Sidecar,
+    TableIntent,
+    WriterKind,
+    new_operation_id,
+    now_micros,
+    operation_of,
+)
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
     ObjectExists,
@@ -42,6 +51,9 @@ from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
 
 _log = logging.getLogger(__name__)
+
+SECONDS_PER_TURN = 0.02  # about what a publish takes
+MOST_TURNS = 20
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,9 @@ class Coordinator:
             with self._clock.phase("publish"):
                 self._hold()
                 with effect(Failpoint.PUBLISH):
-                    commit = publish(self._storage, self._publication(), start=self._transaction.manifest).commit
+                    published = publish(
+                        self._storage, self._publication(), start=self._transaction.manifest, pause=self._turn
+                    )
         except VersionConflict as conflict:
             if landed:
                 return self._settled(conflict)
@@ -146,7 +160,7 @@ class Coordinator:
         except OmnigraphError as error:
             return self._settled(error)
         self._disarm()
-        return self._committed(commit)
+        return self._committed(published.commit)
 
     def _armed(self) -> Sidecar:
         transaction, plan = self._transaction, self._plan
@@ -250,6 +264,14 @@ class Coordinator:
             extra=sidecar.extra,
             app_transaction=sidecar.app_transaction,
         )
+
+    def _turn(self) -> float:
+        """How long to stand back after a lost publish: the longer a commit has been under way, the sooner its turn comes.
+
+        Operation ids tell who came first. The order is a courtesy that spares everybody lost work; nothing relies on it.
+        """
+        ahead = sum(operation_of(path) < self._sidecar.operation_id for path in self._storage.list(RECOVERY))
+        return SECONDS_PER_TURN * (min(ahead, MOST_TURNS) + random.random() / 4)  # noqa: S311 - jitter
 
     def _update(self, intent: TableIntent) -> TableVersion:
         manifest = manifest_path(intent.ref(intent.final_version).path, intent.final_version)

@@ -92,7 +92,12 @@ class Published:
 
 
 def publish(
-    storage: Storage, publication: Publication, *, start: Manifest | None = None, attempts: int = PUBLISH_ATTEMPTS
+    storage: Storage,
+    publication: Publication,
+    *,
+    start: Manifest | None = None,
+    attempts: int = PUBLISH_ATTEMPTS,
+    pause: Callable[[], float] | None = None,
 ) -> Published:
     """The commit is visible in full when this returns; when it raises a conflict, nothing of it is or ever will be.
 
@@ -105,6 +110,7 @@ def publish(
         start: The manifest that the commit was prepared on. The first attempt builds on it unread, and finds out by losing
             the race when it is not the newest any more.
         attempts: How often to try against other publishers.
+        pause: How many seconds to wait after a defeat; a random time that grows with their number by default.
 
     Raises:
         VersionConflict: an expectation no longer holds; details have table_key, expected and actual.
@@ -115,7 +121,7 @@ def publish(
     """
     retrying = Retrying(
         stop=stop_after_attempt(attempts),
-        wait=wait_random_exponential(multiplier=0.005, max=0.08),
+        wait=wait_random_exponential(multiplier=0.005, max=0.1) if pause is None else lambda _state: pause(),
         retry=retry_if_exception_type((PublishContention, StorageError)),
         reraise=True,
     )
