@@ -13,7 +13,7 @@ SEEDS ?= 1,2,3
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help quickstart test lint format typecheck bench chaos docs lock java clean
+.PHONY: help quickstart test lint format typecheck bench chaos crash-matrix docs lock java clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: $(DEV) java ## measure: publish cost and load/read speed, side by side wi
 
 chaos: $(DEV) ## kill, stop and fail many writers of one graph, then ask an oracle; SEEDS=1-20 or 1,2,3
 	@$(BIN)/python tests/chaos/chaos.py --seeds "$(SEEDS)"
+
+crash-matrix: $(DEV) ## kill, fail and stop every kind of writer in every gap of the protocol; keeps docs/crash-matrix.md
+	@$(BIN)/python tests/crash/matrix.py --write docs/crash-matrix.md
 
 docs: $(DEV) ## render the reference pages that come from code (errors, command line)
 	@$(BIN)/python docs/render.py

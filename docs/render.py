@@ -1,4 +1,4 @@
-"""Renders the reference pages that follow from the code: ``errors.md`` and ``cli.md``.
+"""Renders the reference pages that follow from the code: ``errors.md``, ``cli.md`` and ``options.md``.
 
 ``python docs/render.py`` writes them; with ``--check`` it writes nothing and exits 1 when one is out of date.
 """  # noqa: INP001 - a script beside the pages, not a package
@@ -12,6 +12,8 @@ import click
 from omnigraph_engine.cli import cli
 from omnigraph_engine.errors import all_errors
 
+from omnigraph_spark.options import OPTIONS, STORAGE_PREFIX
+
 DOCS = Path(__file__).parent
 _WIDTH = 100
 _NOTICE = "<!-- Written by docs/render.py from the code; edit that, then run it. -->"
@@ -19,7 +21,7 @@ _NOTICE = "<!-- Written by docs/render.py from the code; edit that, then run it.
 
 def pages() -> dict[str, str]:
     """The text of every rendered page, by its file name."""
-    return {"errors.md": _errors_page(), "cli.md": _cli_page()}
+    return {"errors.md": _errors_page(), "cli.md": _cli_page(), "options.md": _options_page()}
 
 
 def outdated() -> list[str]:
@@ -46,6 +48,25 @@ def _errors_page() -> str:
     for error in all_errors():
         meaning = " ".join((error.__doc__ or "").split()).replace("``", "`").replace("|", "\\|")
         lines.append(f"| {error.code} | `{error.__name__}` | {'yes' if error.retryable else 'no'} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _options_page() -> str:
+    lines = [
+        '# Options of `format("omnigraph")`',
+        "",
+        _NOTICE,
+        "",
+        "An option that is not listed is refused, with the one that was probably meant.",
+        f"`{STORAGE_PREFIX}*` options are passed to the store without the prefix, for example `storage.aws_region`.",
+        "",
+        "| Option | Type | Default | For | Meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for option in OPTIONS:
+        default = "" if option.default is None else f"`{option.default}`"
+        kind = option.type.__name__
+        lines.append(f"| `{option.name}` | {kind} | {default} | {', '.join(option.sides)} | {option.doc} |")
     return "\n".join(lines) + "\n"
 
 

@@ -40,8 +40,39 @@ TIMESTAMP = Option(
     "timestamp", str, None, ("read",), "Read the branch as it was at this time (ISO 8601; UTC by default)."
 )
 COLUMNS = Option("columns", str, None, ("read",), "The columns to read, separated by commas; all by default.")
+FILTER = Option("filter", str, None, ("read",), "SQL over the type's columns; only rows that match leave the store.")
+LIMIT = Option("limit", int, None, ("read",), "At most this many rows, read by one task.")
+PARTITION_ROWS = Option(
+    "partition.rows", int, "262144", ("read",), "Fragments are put together until a partition has this many rows."
+)
+ACTOR = Option("actor", str, None, ("write",), "Who makes the commit.")
+MESSAGE = Option("message", str, None, ("write",), "What the commit is for.")
+TXN_APP_ID = Option(
+    "txn.app_id", str, None, ("write",), "An application that numbers its writes, so that a repeated one does nothing."
+)
+TXN_VERSION = Option("txn.version", int, None, ("write",), "The number of this write; belongs to txn.app_id.")
+MAX_ROWS_PER_FILE = Option(
+    "write.max_rows_per_file", int, "1048576", ("write",), "A task starts a new file after this many rows."
+)
 
-OPTIONS = (PATH, NODE, EDGE, BRANCH, COMMIT, VERSION, TIMESTAMP, COLUMNS)
+OPTIONS = (
+    PATH,
+    NODE,
+    EDGE,
+    BRANCH,
+    COMMIT,
+    VERSION,
+    TIMESTAMP,
+    COLUMNS,
+    FILTER,
+    LIMIT,
+    PARTITION_ROWS,
+    ACTOR,
+    MESSAGE,
+    TXN_APP_ID,
+    TXN_VERSION,
+    MAX_ROWS_PER_FILE,
+)
 
 STORAGE_PREFIX = "storage."
 """What follows it is passed to the store: ``storage.aws_region`` and the like."""
@@ -82,12 +113,20 @@ class ReadOptions:
     version: int | None
     timestamp: str | None
     columns: tuple[str, ...] | None
+    filter: str | None
+    limit: int | None
+    partition_rows: int
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     address: Address
     branch: str
+    actor: str | None
+    message: str | None
+    txn_app_id: str | None
+    txn_version: int | None
+    max_rows_per_file: int
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -100,13 +139,24 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         version=_number(given, VERSION),
         timestamp=given.get(TIMESTAMP.name),
         columns=_names(given, COLUMNS),
+        filter=given.get(FILTER.name),
+        limit=_number(given, LIMIT, least=0),
+        partition_rows=_number_or_default(given, PARTITION_ROWS),
     )
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of one ``save``, checked for form."""
     _refuse_unknown(given, "write")
-    return WriteOptions(address=_address(given), branch=given.get(BRANCH.name, MAIN))
+    return WriteOptions(
+        address=_address(given),
+        branch=given.get(BRANCH.name, MAIN),
+        actor=given.get(ACTOR.name),
+        message=given.get(MESSAGE.name),
+        txn_app_id=given.get(TXN_APP_ID.name),
+        txn_version=_number(given, TXN_VERSION),
+        max_rows_per_file=_number_or_default(given, MAX_ROWS_PER_FILE),
+    )
 
 
 def _refuse_unknown(given: Mapping[str, str], side: Side) -> None:
@@ -147,14 +197,22 @@ def _address(given: Mapping[str, str]) -> Address:
     return Address(uri, storage_options, *named[0])
 
 
-def _number(given: Mapping[str, str], option: Option) -> int | None:
+def _number(given: Mapping[str, str], option: Option, *, least: int | None = None) -> int | None:
     text = given.get(option.name)
     if text is None:
         return None
     try:
-        return int(text)
+        number = int(text)
     except ValueError as error:
         raise InvalidArgument(f"The option {option.name} is '{text}', not a whole number.") from error
+    if least is not None and number < least:
+        raise InvalidArgument(f"The option {option.name} is {number}; it must be at least {least}.")
+    return number
+
+
+def _number_or_default(given: Mapping[str, str], option: Option) -> int:
+    number = _number(given, option, least=1)
+    return int(option.default or 0) if number is None else number
 
 
 def _names(given: Mapping[str, str], option: Option) -> tuple[str, ...] | None:

@@ -17,9 +17,6 @@ from omnigraph_spark.faults import clean_errors
 from omnigraph_spark.options import ReadOptions, read_options
 from omnigraph_spark.types import arrow_schema, conform_to_spark, spark_schema
 
-ROWS_PER_PARTITION = 256 * 1024
-"""Fragments are put together until a partition has this many rows; a task costs a fixed tenth of a second."""
-
 
 @dataclass(frozen=True)
 class PinnedTable:
@@ -58,6 +55,11 @@ class PinnedTable:
                     hint="A given schema chooses columns and converts nothing: cast after load().",
                 )
 
+    def check_filter(self, text: str | None) -> None:
+        """Raises unless ``text`` is a filter that works on this table: better here than in every task."""
+        if text is not None:
+            self.open().scan(["id"], text, limit=0).read_all()
+
     def _refuse_unknown(self, names: Sequence[str], whole: StructType) -> None:
         for name in names:
             if name not in whole.names:
@@ -85,7 +87,7 @@ def pin_schema(given: Mapping[str, str]) -> tuple[PinnedTable, StructType]:
     return pinned, pinned.spark_schema(options.columns)
 
 
-def share_out(fragments: Sequence[FragmentInfo], rows_per_partition: int = ROWS_PER_PARTITION) -> list[tuple[int, ...]]:
+def share_out(fragments: Sequence[FragmentInfo], rows_per_partition: int) -> list[tuple[int, ...]]:
     """Every fragment in exactly one partition, in stored order; one empty partition when there is no fragment."""
     partitions: list[list[int]] = [[]]
     rows = 0
@@ -98,12 +100,23 @@ def share_out(fragments: Sequence[FragmentInfo], rows_per_partition: int = ROWS_
     return [tuple(partition) for partition in partitions]
 
 
-def read_fragments(pinned: PinnedTable, schema: StructType, fragment_ids: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def plan_partitions(pinned: PinnedTable, options: ReadOptions) -> list[tuple[int, ...]]:
+    """Which fragments each task reads. With a limit it is one task, which stops when it has enough."""
+    fragments = pinned.open().fragments()
+    if options.limit is not None:
+        return [tuple(fragment.fragment_id for fragment in fragments)]
+    return share_out(fragments, options.partition_rows)
+
+
+def read_fragments(
+    pinned: PinnedTable, options: ReadOptions, schema: StructType, fragment_ids: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
     """The rows of these fragments as Spark takes them; memory is bounded by a few batches."""
     if not fragment_ids:
         return
     target = arrow_schema(schema)
-    for batch in pinned.open().scan(target.names, fragment_ids=fragment_ids):
+    rows = pinned.open().scan(target.names, options.filter, options.limit, fragment_ids=fragment_ids)
+    for batch in rows:
         yield conform_to_spark(batch, target)
 
 
@@ -112,18 +125,20 @@ def open_reader(given: Mapping[str, str], pinned: PinnedTable | None, schema: St
     options = read_options(given)
     pinned = pinned or pin(options)
     pinned.check_requested(schema, options.columns)
-    return OmnigraphReader(pinned, schema)
+    pinned.check_filter(options.filter)
+    return OmnigraphReader(pinned, options, schema)
 
 
 class OmnigraphReader(DataSourceReader):
-    def __init__(self, pinned: PinnedTable, schema: StructType) -> None:
+    def __init__(self, pinned: PinnedTable, options: ReadOptions, schema: StructType) -> None:
         self._pinned = pinned
+        self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
         with clean_errors():
-            return [InputPartition(fragment_ids) for fragment_ids in share_out(self._pinned.open().fragments())]
+            return [InputPartition(fragment_ids) for fragment_ids in plan_partitions(self._pinned, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with clean_errors():
-            yield from read_fragments(self._pinned, self._schema, partition.value)
+            yield from read_fragments(self._pinned, self._options, self._schema, partition.value)

@@ -38,7 +38,15 @@ def open_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool
     table_key = options.address.table_key(types)
     conform(pa.RecordBatch.from_pylist([], arrow_schema(schema)), graph.schema.accepted, types[table_key])
     mode = LoadMode.OVERWRITE if overwrite else LoadMode.APPEND
-    return OmnigraphWriter(graph.begin_load(options.branch), table_key, mode)
+    load = graph.begin_load(
+        options.branch,
+        actor=options.actor,
+        message=options.message,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
+        max_rows_per_file=options.max_rows_per_file,
+    )
+    return OmnigraphWriter(load, table_key, mode)
 
 
 def stage_partition(load: Load, table_key: str, mode: LoadMode, batches: Iterator[pa.RecordBatch]) -> str | None:

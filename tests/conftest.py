@@ -9,8 +9,13 @@ from pathlib import Path
 
 import boto3
 import pytest
+from hypothesis import settings
 from moto.server import ThreadedMotoServer
 from omnigraph_engine.storage import Storage
+
+# A deadline measures the machine, not the code; and the examples of a run are those of every run.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 BUCKET = "graphs"
 

@@ -21,6 +21,7 @@ from omnigraph_engine.schema.model import Catalog, TableType
 from omnigraph_engine.schema.plan import MigrationPlan, plan
 from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE
 from omnigraph_engine.write.graph_transaction import ArrowData, GraphTransaction, JsonLines
 from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode, WriteOptions
 
@@ -189,6 +190,7 @@ class Graph:
         message: str | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        max_rows_per_file: int = MAX_ROWS_PER_FILE,
     ) -> Load:
         """The two halves of a transaction, for workers that stage and a coordinator that commits; see ``Load``."""
         if self.mode == "ro":
@@ -204,6 +206,7 @@ class Graph:
             app_transaction=None if txn_app_id is None or txn_version is None else (txn_app_id, txn_version),
             options=self._options,
             recovery=self._recovery,
+            max_rows_per_file=max_rows_per_file,
         )
 
     def load(

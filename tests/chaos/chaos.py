@@ -39,6 +39,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LEASE = 0.6  # seconds
 POLL = 0.01  # seconds
 SAMPLED_SNAPSHOTS = 12
+# A writer that is gone, or comes back, around these has the most to lose.
+POINTS = (*Failpoint, *[Failpoint.COMMIT_TABLE] * 3, *[Failpoint.PUBLISH] * 3)
 
 
 @dataclass(frozen=True)
@@ -137,12 +139,11 @@ class Chaos:
         ]
 
     def _faults(self) -> str:
-        """Up to three effects of the protocol at which the store fails or, now and then, the writer dies or stops."""
+        """A few effects of the protocol at which the store fails or, now and then, the writer dies or stops."""
         faults = []
-        for _ in range(self._random.randint(0, 3)):
-            point = self._random.choice(list(Failpoint))
-            recovering = point.value.startswith("recovery.")
-            nth = 1 if recovering else self._random.randint(1, 12)
+        for _ in range(self._random.randint(1, 4)):
+            point = self._random.choice(POINTS)
+            nth = 1 if point.value.startswith("recovery.") else self._random.randint(1, 6)
             moment = self._random.choice(["before", "after"])
             fault = self._random.choices(["error", "kill", "stop"], [6, 2, 2])[0]
             faults.append(f"{point.value}#{nth}:{moment}={fault}")

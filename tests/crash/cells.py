@@ -133,9 +133,7 @@ def all_cells() -> list[Cell]:
 
 def quick_cells() -> list[Cell]:
     """The main kind with everything, every other kind with a kill in every state that it can leave behind."""
-    return [
-        cell for cell in all_cells() if cell.gap.kind == MAIN_KIND or _leaves_something_new(cell) or _races(cell)
-    ]
+    return [cell for cell in all_cells() if cell.gap.kind == MAIN_KIND or _leaves_something_new(cell) or _races(cell)]
 
 
 def _leaves_something_new(cell: Cell) -> bool:
@@ -158,7 +156,9 @@ BASES: dict[str, tuple[Operation, ...]] = {
     "small": (Operation(BASE, {**_ALICE, **_BOB, "gus": 3}, {"base": ("alice", "bob")}),),
     # One commit short of the number of small fragments that are folded together.
     "unfolded": tuple(
-        Operation(f"{BASE}-{n}", _ALICE if n == 0 else {f"p{n}": n}, {f"base-{n}": ("alice", f"p{n}" if n else "alice")})
+        Operation(
+            f"{BASE}-{n}", _ALICE if n == 0 else {f"p{n}": n}, {f"base-{n}": ("alice", f"p{n}" if n else "alice")}
+        )
         for n in range(15)
     ),
 }

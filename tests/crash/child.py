@@ -30,7 +30,7 @@ from omnigraph_engine.graph import Graph
 from omnigraph_engine.write.load import CommitReceipt, WriteOptions
 from planted import plant_from_environment
 
-LEASE = 0.4  # seconds, of those who are killed or stopped: long beside a write, short for those who wait for its end
+LEASE = 0.6  # seconds, of those who are killed or stopped: long beside a write, short for those who wait for its end
 LONGEST = 60  # seconds that a child may take; one that hangs is ended by SIGALRM
 _DOOMED = WriteOptions(lease=LEASE, attempts=10, patience=10)
 _OPTIONS = WriteOptions(lease=30, attempts=10, patience=10)

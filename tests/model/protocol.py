@@ -501,8 +501,17 @@ class Model:
             me,
             ("commit", intent.line, head, undo_mark(process.op), line.content(intent.expected)),
             done=lambda after: self._at_undo(after, me, number + 1),
-            refused=self._to(me, "classify"),
+            refused=lambda after: self._unrestored(after, me, number, head),
         )
+
+    def _unrestored(self, state: State, me: int, number: int, head: int) -> State:
+        """What stands there is the same undo, by somebody else: as good as one's own. Anything else is classified anew."""
+        op = state.processes[me].op
+        line = line_of(state, self._capture_of(state, op).intents[number].line)
+        assert line is not None
+        if line.above(head)[0].mark == undo_mark(op):
+            return self._at_undo(state, me, number + 1)
+        return self._go(state, me, "classify")
 
     def _converge(self, state: State, me: int, process: Process) -> Iterator[Move]:
         manifest = state.manifests[self.write_of(process.op).branch]
@@ -529,17 +538,23 @@ class Model:
             me,
             ("delete", "op", process.op),
             done=self._to(me, "forget undo", *process.at),
+            unclear=lambda after: self._settled(after, me),
         )
 
     def _forget_undo(self, state: State, me: int, process: Process) -> Iterator[Move]:
         def settled(after: State) -> State:
-            if not self._is_writer(me):
-                return self._set(after, me, IDLE)
-            if not process.at[0]:
-                return self._rejected(after, me)
-            return self._set(after._replace(acknowledged=after.acknowledged | 1 << process.op), me, ENDED)
+            return self._settled(after, me)
 
-        yield from self._effect(state, me, ("delete", "undo", process.op), done=settled)
+        yield from self._effect(state, me, ("delete", "undo", process.op), done=settled, unclear=settled)
+
+    def _settled(self, state: State, me: int) -> State:
+        """The fate is sealed, whether or not the sidecars could be deleted: whoever comes next consumes what is left."""
+        process = state.processes[me]
+        if not self._is_writer(me):
+            return self._set(state, me, IDLE)
+        if not process.at[0]:
+            return self._rejected(state, me)
+        return self._set(state._replace(acknowledged=state.acknowledged | 1 << process.op), me, ENDED)
 
     # Where a process can be right after it has changed something. Dying anywhere else is the same as dying there.
     _AFTER_AN_EFFECT = frozenset(
@@ -584,7 +599,9 @@ def _landed_steps(op: int, intent: Intent, above: tuple[Version, ...]) -> int:
     return steps
 
 
-def random_path(model: Model, rng: random.Random, longest: int = 1000) -> tuple[list[Label], list[State]]:
+def random_path(
+    model: Model, rng: random.Random, longest: int = 1000, weight: Callable[[Label], float] = lambda _: 1.0
+) -> tuple[list[Label], list[State]]:
     """One run of the protocol: the moves that were made, and the states before the first and after each of them."""
     labels: list[Label] = []
     states = [model.initial()]
@@ -592,7 +609,7 @@ def random_path(model: Model, rng: random.Random, longest: int = 1000) -> tuple[
         moves = list(model.moves(states[-1]))
         if not moves:
             break
-        label, state = rng.choice(moves)
+        ((label, state),) = rng.choices(moves, [weight(label) for label, _ in moves])
         labels.append(label)
         states.append(state)
     return labels, states

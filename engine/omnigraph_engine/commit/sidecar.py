@@ -138,7 +138,7 @@ def now_micros() -> int:
 
 
 def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
-    authority = sidecar.authority or Authority((), None)
+    authority = sidecar.authority
     return {
         "schema_version": SIDECAR_VERSION,
         "operation_id": sidecar.operation_id,
@@ -149,7 +149,9 @@ def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
         "tables": [_table(intent, storage, sidecar.phase) for intent in sidecar.tables],
         "schema_apply_manifest_published": False,
         "protocol_v3": {
-            "authority": {
+            "authority": None
+            if authority is None
+            else {
                 "branch_identifier": {"version_mapping": [list(pair) for pair in authority.branch_identifier]},
                 "graph_head": authority.graph_head,
                 "schema_identity_domain": authority.schema_identity_domain,

@@ -91,7 +91,7 @@ def _sidecar(path: str, document: Mapping[str, Any]) -> Sidecar:
         actor=document.get("actor_id"),
         writer_kind=str(document["writer_kind"]),
         tables=tuple(_intent(table, protocol, ours) for table in document["tables"]),
-        authority=_authority(protocol["authority"]) if protocol else None,
+        authority=_authority(protocol.get("authority")),
         commit_id=commit_id,
         rollback_commit_id=protocol.get("rollback_graph_commit_id") or _derived_ulid(operation_id),
         created_at=int(lineage.get("created_at") or document["started_at"]),
@@ -137,7 +137,9 @@ def _identity(table: Mapping[str, Any]) -> TableIdentity:
     return TableIdentity(int(match[1], 16), int(match[2], 16))
 
 
-def _authority(authority: Mapping[str, Any]) -> Authority:
+def _authority(authority: Mapping[str, Any] | None) -> Authority | None:
+    if authority is None:
+        return None
     mapping = (authority.get("branch_identifier") or {}).get("version_mapping") or ()
     return Authority(
         branch_identifier=tuple((int(version), str(identifier)) for version, identifier in mapping),

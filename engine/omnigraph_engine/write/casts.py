@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_engine.compute import pc
+from omnigraph_engine.compute import numpy_type, pc
 from omnigraph_engine.errors import TypeMismatch
 from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.write.checks import Demand, violation
@@ -64,7 +64,7 @@ def _to_bytes(values: pa.Array[Any], target: pa.DataType, column: Column) -> pa.
 
 
 def _to_integer(values: pa.Array[Any], target: pa.DataType, column: Column) -> pa.Array[Any]:
-    limits = np.iinfo(target.to_pandas_dtype())
+    limits = np.iinfo(numpy_type(target))
     if pa.types.is_integer(values.type):
         _refuse(values, _beyond(values, int(limits.min), int(limits.max)), column)
     elif pa.types.is_decimal(values.type):
@@ -136,7 +136,7 @@ def _to_list(values: pa.Array[Any], target: pa.ListType[Any], column: Column) ->
 
 def _beyond(values: pa.Array[Any], low: int, high: int) -> pa.Array[Any]:
     """Which integers are not within the bounds, compared in their own type."""
-    own = np.iinfo(values.type.to_pandas_dtype())
+    own = np.iinfo(numpy_type(values.type))
     below = pc.less(values, pa.scalar(max(low, int(own.min)), values.type))
     beyond: pa.Array[Any] = pc.or_(below, pc.greater(values, pa.scalar(min(high, int(own.max)), values.type)))
     return beyond

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_engine.compute import pc
+from omnigraph_engine.compute import numpy_type, pc
 from omnigraph_engine.errors import ConstraintViolation
 from omnigraph_engine.schema.model import Check, Range, TableType, Vector
 
@@ -106,7 +106,7 @@ def _outside(column: pa.Array[Any], constraint: Range) -> pa.Array[Any]:
     high: float = math.inf if constraint.max is None else constraint.max
     if pa.types.is_integer(column.type):
         # Bounds become whole numbers of the column's own type: comparing with a float would round large integers.
-        limits = np.iinfo(column.type.to_pandas_dtype())
+        limits = np.iinfo(numpy_type(column.type))
         if low > limits.max or high < limits.min:
             return column.is_valid()
         low, high = math.ceil(max(low, limits.min)), math.floor(min(high, limits.max))

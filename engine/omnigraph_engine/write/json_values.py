@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_engine.compute import pc
+from omnigraph_engine.compute import numpy_type, pc
 from omnigraph_engine.errors import ConstraintViolation, InvalidInput, OmnigraphError, TypeMismatch
 from omnigraph_engine.schema.arrow import arrow_type
 from omnigraph_engine.schema.model import PropType, Scalar, Vector
@@ -82,7 +82,7 @@ def _booleans(column: JsonColumn) -> pa.Array[Any]:
 
 
 def _integers(kind: pa.DataType) -> Callable[[JsonColumn], pa.Array[Any]]:
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(numpy_type(kind))
     low, high = int(limits.min), int(limits.max)
 
     def read(column: JsonColumn) -> pa.Array[Any]:
@@ -101,7 +101,7 @@ def _floats(kind: pa.DataType) -> Callable[[JsonColumn], pa.Array[Any]]:
         _require(column, "a number", int, float)
         numbers = np.fromiter(map(_as_float, column.values), np.float64, len(column.values))
         with np.errstate(over="ignore"):
-            stored = numbers.astype(kind.to_pandas_dtype())
+            stored = numbers.astype(numpy_type(kind))
         infinite = np.flatnonzero(np.isinf(stored))
         if len(infinite):
             raise column.fault(InvalidInput, int(infinite[0]), f"must be a finite {kind}, and this number is too large")

@@ -37,7 +37,7 @@ from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.readback import staged_rows
-from omnigraph_engine.tables.stage import stage_append, stage_overwrite, stage_upsert
+from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite, stage_upsert
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
 from omnigraph_engine.write.checks import check_rows
@@ -123,6 +123,7 @@ class Load:
         app_transaction: tuple[str, int] | None = None,
         options: WriteOptions | None = None,
         recovery: Recovery | None = None,
+        max_rows_per_file: int = MAX_ROWS_PER_FILE,
     ) -> None:
         self._storage = storage
         self._contract = contract
@@ -132,6 +133,7 @@ class Load:
         self._app_transaction = app_transaction
         self._options = options or WriteOptions()
         self._recovery = recovery
+        self._max_rows_per_file = max_rows_per_file
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
@@ -162,9 +164,9 @@ class Load:
         try:
             with self._clock.phase("stage"), effect(Failpoint.STAGE):
                 if mode is LoadMode.APPEND:
-                    return stage_append(table, rows)
+                    return stage_append(table, rows, max_rows_per_file=self._max_rows_per_file)
                 if mode is LoadMode.OVERWRITE:
-                    return stage_overwrite(table, rows)
+                    return stage_overwrite(table, rows, max_rows_per_file=self._max_rows_per_file)
                 return stage_upsert(table, rows)
         except StorageError:
             if rows.failure is not None:
@@ -205,10 +207,10 @@ class Load:
                 with self._clock.phase("validate"):
                     RelationChecks(view, staged, since=checked).run()
                 return self._attempt(view, staged, attempt)
-            except DuplicateTransaction:
-                view, checked = None, None  # a run of the same transaction elsewhere won: the next capture shows it
-            except (VersionConflict, OperationUndone, PublishContention):
+            except (VersionConflict, OperationUndone, PublishContention, DuplicateTransaction):
                 if strict or attempt == self._options.attempts or time.monotonic() > deadline:
+                    if (replayed := self._replay_elsewhere()) is not None:
+                        return replayed
                     raise
                 view, checked = None, view
                 _let_others_go_first(attempt)
@@ -284,6 +286,12 @@ class Load:
         if applied is None or applied.version < version:
             return None
         return CommitReceipt(view.manifest.find_commit(applied.commit_id), replayed=True)
+
+    def _replay_elsewhere(self) -> CommitReceipt | None:
+        """The receipt when it was another run of the same transaction that won."""
+        if self._app_transaction is None:
+            return None
+        return self._replay(capture(self._storage, self._contract, self._branch))
 
     @property
     def _types(self) -> dict[str, TableType]:

@@ -124,7 +124,9 @@ def test_the_price_of_a_commit_does_not_grow_with_history(graph: Graph) -> None:
         prices[history] = dearest(graph, done, one_person)
         done += FOLD_AT
     few, some, many = (prices[history] for history in (10, 100, 1000))
-    assert few[1] == some[1] == many[1]
+    # A fold of the table and one of the manifest may fall on one commit, or not.
+    for longer in (some, many):
+        assert max((longer[1] - few[1]).values(), default=0) <= 1
     # A few reads more for each size class that folding has filled by then; nothing that follows the number of commits.
     assert many[0] <= few[0] + 24
 

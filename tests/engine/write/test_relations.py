@@ -109,6 +109,12 @@ def test_an_id_may_occur_once_in_the_data(graph: Graph, mode: str) -> None:
     assert refused(graph, DuplicateKey, ("Person", rows, mode)) == broken("Person", "id", "key", "Ada")
 
 
+def test_an_id_that_exists_may_occur_once_in_the_data_of_a_merge(graph: Graph) -> None:
+    load(graph, ("Person", [person('A"da')], "append"))
+    rows = [person('A"da'), person("Bob"), person('A"da')]
+    assert refused(graph, DuplicateKey, ("Person", rows, "merge")) == broken("Person", "id", "key", 'A"da')
+
+
 def test_an_id_may_occur_once_in_all_parts_of_an_append(graph: Graph) -> None:
     first, second = ("Person", [person("Ada")], "append"), ("Person", [person("Ada")], "append")
     assert refused(graph, DuplicateKey, first, second) == broken("Person", "id", "key", "Ada")
@@ -314,15 +320,15 @@ def identity(row: Row) -> str:
 def verdict(state: State, loads: list[Load]) -> tuple[State, set[type[ConstraintViolation]]]:
     """The graph after the loads, and every rule that it would break: by looking at all of it."""
     after = {name: dict(rows) for name, rows in state.items()}
+    found: set[type[ConstraintViolation]] = set()
     touched: dict[str, set[str]] = defaultdict(set)
     for name, rows, mode in loads:
         ids = [identity(row) for row in rows]
         if len(set(ids)) < len(ids) or (mode == "append" and set(ids) & set(state[name])):
-            return after, {DuplicateKey}
+            found.add(DuplicateKey)
         replaced = state[name] if mode == "overwrite" else {one: state[name][one] for one in ids if one in state[name]}
         touched[name] = {row.get("src", "") for row in (*rows, *replaced.values())}
         after[name] = {**({} if mode == "overwrite" else state[name]), **{identity(row): row for row in rows}}
-    found: set[type[ConstraintViolation]] = set()
     if any(repeats(after[name], group) for name, groups in UNIQUES.items() for group in groups):
         found.add(UniqueViolation)
     for name, (sources, targets) in EDGES.items():
