@@ -39,6 +39,7 @@ from planted import ENVIRONMENT_VARIABLE as PLANTED_VARIABLE
 JOBS = 6  # cells at a time: most of a cell's life is waiting for a lease
 
 ATTEMPTS = 4
+_MISSED = "did not meet its fault"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Result:
     violations: tuple[str, ...]
     error: str | None  # what the writer was told
     seconds: float
-    missed: bool = False  # the fault did not happen
+
+    @property
+    def missed(self) -> bool:
+        """Nothing is wrong but that the fault did not happen."""
+        return bool(self.violations) and all(problem.endswith(_MISSED) for problem in self.violations)
 
     @property
     def text(self) -> str:
@@ -63,7 +68,6 @@ class Stage:
     def __init__(self, kind: Kind, bases: Path, folder: Path) -> None:
         self.kind = kind
         self.wrong: list[str] = []
-        self.missed = False
         self.told: list[Told] = []
         self._folder = folder
         self._root = folder / "graph.omni"
@@ -83,10 +87,10 @@ class Stage:
 
     def expect_fault(self, child: Child, end: End, errors: int = 0) -> None:
         """The child has met its fault: it is gone, stands still, or was told of so many errors."""
-        self.expect(child, end)
-        if child.end is End.DONE and (end is not End.DONE or child.report["errors"] != errors):
-            self.missed = True
-            self.wrong.append(f"the fault of the {child.name} did not happen")
+        if child.end is not End.DONE:
+            self.expect(child, end)
+        elif end is not End.DONE or child.report["errors"] != errors:
+            self.wrong.append(f"the {child.name} {_MISSED}")
 
     def hear(self, child: Child, operation: str) -> None:
         """Takes down what an ended child said of its write."""
@@ -127,9 +131,7 @@ def _run_once(cell: Cell, bases: Path) -> Result:
         fates = [] if first is None else [_fate(found, stage, "first")]
         fates.append(_fate(found, stage, stage.kind.subject.name))
         seconds = time.perf_counter() - started
-        return Result(
-            cell.id, tuple(fates), tuple(stage.wrong), subject.report.get("error"), seconds, missed=stage.missed
-        )
+        return Result(cell.id, tuple(fates), tuple(stage.wrong), subject.report.get("error"), seconds)
 
 
 def trace(kind: Kind, bases: Path) -> list[str]:
@@ -204,13 +206,13 @@ def _stage(kind: Kind, bases: Path) -> Iterator[Stage]:
 
 
 @contextmanager
-def _bases() -> Iterator[Path]:
-    """A folder with one graph per base, for cells to start from copies of."""
+def _bases(kinds: Iterable[Kind]) -> Iterator[Path]:
+    """A folder with the graphs that these kinds start from copies of."""
     planted = os.environ.pop(PLANTED_VARIABLE, None)  # mistakes are for the cells, not for what they start from
     with tempfile.TemporaryDirectory(prefix="crash-matrix-") as folder:
         bases = Path(folder) / "bases"
         bases.mkdir()
-        for name in sorted({kind.base for kind in KINDS.values()}):
+        for name in sorted({kind.base for kind in kinds}):
             made = Child(f"create-{name}", Path(folder), lambda name=name: create(bases / name, name))  # type: ignore[misc]
             if made.end is not End.DONE:
                 raise RuntimeError(f"the base '{name}' could not be made")
@@ -236,14 +238,15 @@ def _trace_here(kind: Kind) -> list[str]:
 def run(cells: Sequence[Cell], jobs: int = JOBS) -> list[Result]:
     """Runs the cells from this process, which must not have used the engine; see ``run_apart``."""
     global _work_folder  # forked workers inherit it
-    with _bases() as _work_folder, multiprocessing.get_context("fork").Pool(jobs) as pool:
+    kinds = [KINDS[cell.gap.kind] for cell in cells]
+    with _bases(kinds) as _work_folder, multiprocessing.get_context("fork").Pool(jobs) as pool:
         return pool.map(_run_here, cells, chunksize=1)
 
 
 def traces(jobs: int = JOBS) -> dict[str, list[str]]:
     """What the subject of each kind really goes through, by kind; from this process, as ``run``."""
     global _work_folder  # forked workers inherit it
-    with _bases() as _work_folder, multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with _bases(KINDS.values()) as _work_folder, multiprocessing.get_context("fork").Pool(jobs) as pool:
         return dict(zip(KINDS, pool.map(_trace_here, KINDS.values(), chunksize=1), strict=True))
 
 
@@ -275,8 +278,8 @@ Rows are the gaps before and after every durable step of every kind of writer, f
 
 A cell says what became of the writer's commit: *committed*, *rejected* (its caller was told so, nothing is visible), *undone*
 (its writer was killed, nothing is visible), *unknown* (its caller was told to look; in brackets what there was to see). Where a
-writer meets the remains of a first one, the first one's fate comes first. A writer that was stopped and is *committed* all the same was
-either finished by the other or prepared itself anew.
+writer meets the remains of a first one, the first one's fate comes first. A writer that was stopped and is *committed* all the
+same was either finished by the other or prepared itself anew.
 
 In every cell another process then opened the graph, repeated the write where an application would, and wrote once more. The cell
 is a violation unless all of these hold:

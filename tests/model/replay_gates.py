@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from lance import LanceDataset
+from lance.dataset import MergeInsertBuilder
 from omnigraph_engine import failpoints
 from omnigraph_engine.commit import coordinator, recovery
 from omnigraph_engine.commit.sidecar import RECOVERY
@@ -68,10 +69,11 @@ class Actor:
         self._body = body
         self._in_flight = in_flight
         self._orders: queue.Queue[tuple[Order, int]] = queue.Queue()
-        self._arrivals: queue.Queue[str | BaseException | None] = queue.Queue()
+        self._arrivals: queue.Queue[str | None] = queue.Queue()
         self._point: Failpoint | None = None
         self._fault: Order | None = None
         self._misled = False
+        self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     # The scheduler's side.
@@ -95,9 +97,9 @@ class Actor:
             arrival = self._arrivals.get(timeout=PATIENCE)
         except queue.Empty:
             raise AssertionError(f"{self.name} left '{self.at}' and came to no gate in {PATIENCE:g} s") from None
-        left, self.at = self.at, None if isinstance(arrival, BaseException) else arrival
-        if isinstance(arrival, BaseException):
-            raise AssertionError(f"{self.name} left '{left}' and broke: {arrival!r}") from arrival
+        left, self.at = self.at, arrival
+        if self._broken is not None:
+            raise AssertionError(f"{self.name} left '{left}' and broke: {self._broken!r}") from self._broken
 
     # The thread's side.
 
@@ -106,11 +108,10 @@ class Actor:
         try:
             self._body(self)
         except Died:
-            self._arrivals.put(None)
+            pass
         except BaseException as error:  # noqa: BLE001 - the scheduler reports it
-            self._arrivals.put(error)
-        else:
-            self._arrivals.put(None)
+            self._broken = error
+        self._arrivals.put(None)
 
     def wait(self, gate: str) -> int:
         """Stands at the gate until the scheduler lets it go on; it may name an operation."""
@@ -165,7 +166,8 @@ def installed() -> Iterator[None]:
             patch.setattr(recovery, name, _gated(getattr(recovery, name), lambda actor, gate=gate: actor.wait(gate)))
         patch.setattr(publisher, "open_manifest", _gated(publisher.open_manifest, lambda actor: actor.wait("reread")))
         patch.setattr(exact, "latest_version", _gated(exact.latest_version, Actor.at_lookup))
-        patch.setattr(publisher, "_swap", _gated(_asked(publisher._swap, StorageError), Actor.at_swap))
+        patch.setattr(publisher, "_swap", _gated(publisher._swap, Actor.at_swap))
+        patch.setattr(MergeInsertBuilder, "execute", _asked(MergeInsertBuilder.execute, OSError))
         patch.setattr(LanceDataset, "commit", staticmethod(_asked(LanceDataset.commit, OSError)))
         for name in ("put", "put_if_absent", "delete"):
             patch.setattr(Storage, name, _sidecar_call(name, getattr(Storage, name)))
