@@ -7,22 +7,21 @@ is nothing to commit, because Lance would make a version of an empty operation.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
-from typing import Any
+from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata, RowIdSequence, write_fragments
 
-from omnigraph_engine.errors import DuplicateKey, InvalidArgument, StorageError
+from omnigraph_engine.errors import InvalidArgument, StorageError
 from omnigraph_engine.tables.blobs import to_stored
 from omnigraph_engine.tables.exact import lance_errors, one_line
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
 
 MAX_ROWS_PER_FILE = 1024 * 1024
-
-_AMBIGUOUS = re.compile(r'Ambiguous merge inserts .*? \(id = "(.*)"\)\. Please', re.DOTALL)
 
 
 def stage_append(
@@ -49,52 +48,33 @@ def stage_overwrite(
     )
 
 
-def stage_upsert(table: Table, batches: Iterable[pa.RecordBatch]) -> StagedWrite | None:
-    """Rows whose id exists replace that row and keep its row id and creation version; the others are new.
+def stage_replacing(
+    table: Table,
+    *,
+    replacing: Iterable[pa.RecordBatch],
+    row_ids: npt.NDArray[np.uint64],
+    adding: Iterable[pa.RecordBatch],
+    max_rows_per_file: int = MAX_ROWS_PER_FILE,
+) -> tuple[str, ...]:
+    """Files with the replacing rows, under the given row ids, and then the added ones, which get ids when committed.
 
-    The ids of the input must be distinct: Lance inserts unmatched duplicates twice, and refuses the others.
-
-    Raises:
-        DuplicateKey: an id of the input that exists occurs in it twice.
+    Lance gives a fragment's leading rows the ids that its metadata names, so replacing rows come first.
     """
-    merge = table.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().use_index(False)
-    with lance_errors(f"Staging an upsert of {table.ref.table_key}"):
-        try:
-            transaction, counts = merge.execute_uncommitted(_reader(table, batches))
-        except OSError as error:
-            if (match := _AMBIGUOUS.search(str(error))) is None:
-                raise
-            raise _occurs_twice(table, match[1]) from error
-    operation: Any = transaction.operation
-    inserted, updated = int(counts["num_inserted_rows"]), int(counts["num_updated_rows"])
-    if not inserted and not updated:
-        return None
-    return _staged(
-        table,
-        StageKind.UPSERT,
-        new_fragments=operation.new_fragments,
-        updated_fragments=operation.updated_fragments,
-        removed_fragment_ids=operation.removed_fragment_ids,
-        rows_inserted=inserted,
-        rows_updated=updated,
-    )
+    fragments = _write(table, chain(replacing, adding), "append", max_rows_per_file)
+    start = 0
+    for fragment in fragments:
+        named = row_ids[start : start + int(fragment.num_rows)]
+        start += int(fragment.num_rows)
+        if len(named):
+            fragment.row_id_meta = RowIdSequence(pa.array(named)).to_inline_metadata()
+    return tuple(json.dumps(part.to_json()) for part in fragments)
 
 
-def _occurs_twice(table: Table, given_id: str) -> DuplicateKey:
-    # Lance stops at the first one it meets, so this is one of them and the count is not known to be more.
-    table_key = table.ref.table_key
-    return DuplicateKey(
-        f"{table_key}: an id occurs more than once in the data: {given_id!r}.",
-        details={
-            "type": table_key.split(":", 1)[1],
-            "table_key": table_key,
-            "property": "id",
-            "rule": "key",
-            "count": 1,
-            "values": [given_id],
-        },
-        hint="Keep one row per id before loading.",
-    )
+def stage_removal(table: Table, fragment_id: int, places: npt.NDArray[np.uint64]) -> str | None:
+    """The fragment without the rows at these places, which its version has; None when no row is left."""
+    with lance_errors(f"Staging deletions in {table.ref.table_key}"):
+        left: FragmentMetadata | None = table.dataset.get_fragment(fragment_id).delete_rows(places.tolist())  # type: ignore[union-attr]
+    return None if left is None else json.dumps(left.to_json())
 
 
 def stage_delete(table: Table, predicate: str) -> StagedWrite | None:

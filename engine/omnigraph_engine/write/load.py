@@ -37,9 +37,10 @@ from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.readback import staged_rows
-from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite, stage_upsert
+from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
+from omnigraph_engine.tables.upsert import stage_upsert
 from omnigraph_engine.write.checks import check_rows
 from omnigraph_engine.write.conform import conform
 from omnigraph_engine.write.relations import RelationChecks

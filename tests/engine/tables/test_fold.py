@@ -15,8 +15,9 @@ from omnigraph_engine.schema.identity import accept_initial
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.fold import FOLD_AT, SIZE_CLASSES, fold_limit, fold_limit_after, stage_fold
 from omnigraph_engine.tables.heads import commit_staged, create_table
-from omnigraph_engine.tables.stage import stage_append, stage_overwrite, stage_upsert
+from omnigraph_engine.tables.stage import stage_append, stage_overwrite
 from omnigraph_engine.tables.table import Table, TableRef
+from omnigraph_engine.tables.upsert import stage_upsert
 
 ACCEPTED = accept_initial(parse_catalog("node Person { name: String @key  age: I32? }"))
 SCHEMA = table_schema(ACCEPTED, ACCEPTED.catalog.nodes["Person"])

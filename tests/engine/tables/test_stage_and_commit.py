@@ -14,9 +14,10 @@ from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import ExactCommit, manifest_path, transaction_uuid
 from omnigraph_engine.tables.heads import commit_staged, create_table, fork, head_version, restore
 from omnigraph_engine.tables.indexes import IndexKind, stage_index
-from omnigraph_engine.tables.stage import stage_append, stage_delete, stage_overwrite, stage_upsert
+from omnigraph_engine.tables.stage import stage_append, stage_delete, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine
 from omnigraph_engine.tables.table import Table, TableRef
+from omnigraph_engine.tables.upsert import stage_upsert
 
 LOCATION = "nodes/0000000000000001-0000000000000002"
 KEY = "node:Person"

@@ -19,7 +19,8 @@ from omnigraph_engine.errors import (
     UniqueViolation,
 )
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.write import buckets, relations
+from omnigraph_engine.tables import buckets
+from omnigraph_engine.write import relations
 
 SCHEMA = """
 node Person {

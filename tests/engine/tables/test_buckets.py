@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from omnigraph_engine.write import buckets
-from omnigraph_engine.write.buckets import pair_up
+from omnigraph_engine.tables import buckets
+from omnigraph_engine.tables.buckets import pair_up
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("number", pa.int64())])
 
