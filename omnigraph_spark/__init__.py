@@ -5,11 +5,16 @@ Importing this loads neither Lance nor the engine: Spark starts its workers by f
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from pyspark.sql import SparkSession
 
 from omnigraph_spark.datasource import OmnigraphDataSource
 
-__all__ = ["register"]
+if TYPE_CHECKING:
+    from omnigraph_spark.graph import Graph
+
+__all__ = ["Graph", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -18,3 +23,11 @@ def register(spark: SparkSession) -> None:
     It usually does: a broken ``pyspark_*`` package beside this one, or a platform with its own rules, are the exceptions.
     """
     spark.dataSource.register(OmnigraphDataSource)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Graph":
+        from omnigraph_spark.graph import Graph  # noqa: PLC0415 - see the first lines
+
+        return Graph
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

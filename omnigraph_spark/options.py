@@ -12,6 +12,8 @@ from typing import Literal
 
 from omnigraph_engine.errors import InvalidArgument, UnknownType, did_you_mean
 from omnigraph_engine.manifest.rows import MAIN
+from omnigraph_engine.write.endpoints import Endpoint, Endpoints
+from omnigraph_engine.write.load import LoadMode
 
 Kind = Literal["node", "edge"]
 Side = Literal["read", "write"]
@@ -31,8 +33,15 @@ class Option:
 _BOTH: tuple[Side, ...] = ("read", "write")
 
 PATH = Option("path", str, None, _BOTH, "The graph: an absolute path or a URL; usually the argument of load and save.")
-NODE = Option("node", str, None, _BOTH, "The node type to read or write. Give either this or edge.")
-EDGE = Option("edge", str, None, _BOTH, "The edge type to read or write. Give either this or node.")
+NODE = Option("node", str, None, _BOTH, "The node type to read or write. Give one of node, edge and table.")
+EDGE = Option("edge", str, None, _BOTH, "The edge type to read or write. Give one of node, edge and table.")
+TABLE = Option(
+    "table",
+    str,
+    None,
+    ("read",),
+    "A table about the graph: commits, branches, snapshot, schema or recoveries; or a type by its key, such as node:Person.",
+)
 BRANCH = Option("branch", str, MAIN, _BOTH, "The branch to read or write.")
 COMMIT = Option("commit", str, None, ("read",), "Read the graph as it was at this commit, whatever its branch.")
 VERSION = Option("version", int, None, ("read",), "Read the branch as it was at this version of its manifest.")
@@ -45,6 +54,36 @@ LIMIT = Option("limit", int, None, ("read",), "At most this many rows, read by o
 PARTITION_ROWS = Option(
     "partition.rows", int, "262144", ("read",), "Fragments are put together until a partition has this many rows."
 )
+LOAD = Option(
+    "load",
+    str,
+    "append",
+    ("write",),
+    "append: an id that exists is an error. merge: a row whose id exists replaces that row. For mode append.",
+)
+EDGE_SRC = Option("edge.src", str, "src", ("write",), "The column with the ids of the nodes that the edges come from.")
+EDGE_DST = Option("edge.dst", str, "dst", ("write",), "The column with the ids of the nodes that the edges go to.")
+EDGE_SRC_KEY = Option(
+    "edge.src.key",
+    str,
+    None,
+    ("write",),
+    "Instead of edge.src: the columns with the key of the source node, in the order of its declaration.",
+)
+EDGE_DST_KEY = Option(
+    "edge.dst.key",
+    str,
+    None,
+    ("write",),
+    "Instead of edge.dst: the columns with the key of the target node, in the order of its declaration.",
+)
+EDGE_ENDPOINTS = Option(
+    "edge.endpoints",
+    str,
+    "error",
+    ("write",),
+    "What an edge does whose nodes do not exist: error fails the write, skip leaves the edge out and counts it.",
+)
 ACTOR = Option("actor", str, None, ("write",), "Who makes the commit.")
 MESSAGE = Option("message", str, None, ("write",), "What the commit is for.")
 TXN_APP_ID = Option(
@@ -55,10 +94,13 @@ MAX_ROWS_PER_FILE = Option(
     "write.max_rows_per_file", int, "1048576", ("write",), "A task starts a new file after this many rows."
 )
 
+CALL = Option("call", str, None, ("read",), "What Graph asks of the server under Spark Connect; not for use by hand.")
+
 OPTIONS = (
     PATH,
     NODE,
     EDGE,
+    TABLE,
     BRANCH,
     COMMIT,
     VERSION,
@@ -67,11 +109,18 @@ OPTIONS = (
     FILTER,
     LIMIT,
     PARTITION_ROWS,
+    LOAD,
+    EDGE_SRC,
+    EDGE_DST,
+    EDGE_SRC_KEY,
+    EDGE_DST_KEY,
+    EDGE_ENDPOINTS,
     ACTOR,
     MESSAGE,
     TXN_APP_ID,
     TXN_VERSION,
     MAX_ROWS_PER_FILE,
+    CALL,
 )
 
 STORAGE_PREFIX = "storage."
@@ -80,10 +129,16 @@ STORAGE_PREFIX = "storage."
 
 @dataclass(frozen=True)
 class Address:
-    """Which type of which graph."""
+    """Where the graph is."""
 
     uri: str
     storage_options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TypeName:
+    """Which type of the graph."""
+
     kind: Kind
     type_name: str
 
@@ -108,6 +163,8 @@ class Address:
 @dataclass(frozen=True)
 class ReadOptions:
     address: Address
+    target: TypeName | str  # a type, or the name of a table about the graph
+    call: str | None
     branch: str | None
     commit: str | None
     version: int | None
@@ -121,7 +178,11 @@ class ReadOptions:
 @dataclass(frozen=True)
 class WriteOptions:
     address: Address
+    target: TypeName
     branch: str
+    load: LoadMode
+    endpoints: Endpoints
+    skip_dangling: bool
     actor: str | None
     message: str | None
     txn_app_id: str | None
@@ -134,6 +195,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     _refuse_unknown(given, "read")
     return ReadOptions(
         address=_address(given),
+        target=_read_target(given),
+        call=given.get(CALL.name),
         branch=given.get(BRANCH.name),
         commit=given.get(COMMIT.name),
         version=_number(given, VERSION),
@@ -148,9 +211,14 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of one ``save``, checked for form."""
     _refuse_unknown(given, "write")
+    target = _type_name(given, (NODE, EDGE))
     return WriteOptions(
         address=_address(given),
+        target=target,
         branch=given.get(BRANCH.name, MAIN),
+        load=LoadMode(_choice(given, LOAD, ("append", "merge"))),
+        endpoints=_endpoints(given, target),
+        skip_dangling=_choice(given, EDGE_ENDPOINTS, ("error", "skip")) == "skip",
         actor=given.get(ACTOR.name),
         message=given.get(MESSAGE.name),
         txn_app_id=given.get(TXN_APP_ID.name),
@@ -184,17 +252,64 @@ def _address(given: Mapping[str, str]) -> Address:
             details={"path": uri},
             hint=f"Give an absolute path, e.g. os.path.abspath('{os.path.basename(uri)}'), or a URL.",
         )
-    named: list[tuple[Kind, str]] = [(kind, given[kind]) for kind in (NODE.name, EDGE.name) if given.get(kind)]  # type: ignore[misc]
-    if len(named) != 1:
-        found = "both were given" if named else "neither was given"
-        raise InvalidArgument(
-            f"Exactly one of the options node and edge says which type to read or write; {found}.",
-            hint='For example option("node", "Person").',
-        )
     storage_options = {
         name.removeprefix(STORAGE_PREFIX): value for name, value in given.items() if name.startswith(STORAGE_PREFIX)
     }
-    return Address(uri, storage_options, *named[0])
+    return Address(uri, storage_options)
+
+
+def _read_target(given: Mapping[str, str]) -> TypeName | str:
+    table = given.get(TABLE.name) or ("call" if given.get(CALL.name) else None)
+    if table is None or given.get(NODE.name) or given.get(EDGE.name):
+        return _type_name(given, (NODE, EDGE, TABLE))
+    kind, colon, name = table.partition(":")
+    if colon and kind in (NODE.name, EDGE.name):
+        return TypeName(kind, name)  # type: ignore[arg-type]
+    return table
+
+
+def _type_name(given: Mapping[str, str], choices: tuple[Option, ...]) -> TypeName:
+    named = [option.name for option in choices if given.get(option.name)]
+    if len(named) != 1:
+        *most, last = (option.name for option in choices)
+        found = f"{' and '.join(named)} were given" if named else "none was given"
+        raise InvalidArgument(
+            f"Exactly one of the options {', '.join(most)} and {last} says what is meant; {found}.",
+            hint='For example option("node", "Person").',
+        )
+    return TypeName(named[0], given[named[0]])  # type: ignore[arg-type]
+
+
+def _endpoints(given: Mapping[str, str], target: TypeName) -> Endpoints:
+    edge_options = (EDGE_SRC, EDGE_DST, EDGE_SRC_KEY, EDGE_DST_KEY, EDGE_ENDPOINTS)
+    if target.kind != "edge" and (misplaced := [option.name for option in edge_options if option.name in given]):
+        raise InvalidArgument(
+            f"The option {misplaced[0]} is for edges, and {target.type_name} is written as a node type.",
+            details={"option": misplaced[0]},
+        )
+    return Endpoints(_endpoint(given, EDGE_SRC, EDGE_SRC_KEY), _endpoint(given, EDGE_DST, EDGE_DST_KEY))
+
+
+def _endpoint(given: Mapping[str, str], by_id: Option, by_key: Option) -> Endpoint:
+    key = _names(given, by_key)
+    if key is None:
+        return Endpoint((given.get(by_id.name) or str(by_id.default),))
+    if by_id.name in given:
+        raise InvalidArgument(
+            f"{by_id.name} and {by_key.name} exclude each other.", hint="Name the node by its id or by its key."
+        )
+    return Endpoint(key, by_key=True)
+
+
+def _choice(given: Mapping[str, str], option: Option, choices: tuple[str, ...]) -> str:
+    chosen = given.get(option.name, str(option.default)).lower()
+    if chosen not in choices:
+        raise InvalidArgument(
+            f"The option {option.name} is '{given[option.name]}'.",
+            details={"option": option.name},
+            hint=f"Use {' or '.join(choices)}.",
+        )
+    return chosen
 
 
 def _number(given: Mapping[str, str], option: Option, *, least: int | None = None) -> int | None:

@@ -1,4 +1,4 @@
-"""Reading one type: pin a version of its table, share its fragments out, stream them as Spark wants them."""
+"""Reading: pin a version of a table, share its fragments out, stream them as Spark wants them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from omnigraph_engine.errors import InvalidArgument, TypeMismatch, UnknownProperty, did_you_mean
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.table import FragmentInfo, Table, TableRef
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from omnigraph_spark.calls import ANSWER, answer_call
 from omnigraph_spark.faults import clean_errors
-from omnigraph_spark.options import ReadOptions, read_options
+from omnigraph_spark.metadata import metadata_table
+from omnigraph_spark.options import COLUMNS, FILTER, LIMIT, ReadOptions, TypeName, read_options
 from omnigraph_spark.types import arrow_schema, conform_to_spark, spark_schema
 
 
@@ -70,21 +73,18 @@ class PinnedTable:
                 )
 
 
-def pin(options: ReadOptions) -> PinnedTable:
+def pin(options: ReadOptions, target: TypeName) -> PinnedTable:
     """The version of the table that the options mean now; what is committed later does not change it."""
+    graph, snapshot = open_snapshot(options)
+    return PinnedTable(graph.storage, snapshot.tables[target.table_key(snapshot.tables)].ref)
+
+
+def open_snapshot(options: ReadOptions) -> tuple[Graph, Snapshot]:
     graph = Graph.open(options.address.uri, "ro", storage_options=options.address.storage_options)
     snapshot = graph.snapshot(
         branch=options.branch, commit=options.commit, version=options.version, timestamp=options.timestamp
     )
-    table = snapshot.tables[options.address.table_key(snapshot.tables)].published
-    return PinnedTable(graph.storage, TableRef(table.table_key, table.location, table.branch, table.version))
-
-
-def pin_schema(given: Mapping[str, str]) -> tuple[PinnedTable, StructType]:
-    """The pinned table of one ``load``, and the columns that it shows."""
-    options = read_options(given)
-    pinned = pin(options)
-    return pinned, pinned.spark_schema(options.columns)
+    return graph, snapshot
 
 
 def share_out(fragments: Sequence[FragmentInfo], rows_per_partition: int) -> list[tuple[int, ...]]:
@@ -100,45 +100,121 @@ def share_out(fragments: Sequence[FragmentInfo], rows_per_partition: int) -> lis
     return [tuple(partition) for partition in partitions]
 
 
-def plan_partitions(pinned: PinnedTable, options: ReadOptions) -> list[tuple[int, ...]]:
+@dataclass(frozen=True)
+class Scan:
+    """What is read of a pinned table, and how it is shared out over tasks. Plain data."""
+
+    pinned: PinnedTable
+    schema: StructType
+    filter: str | None
+    limit: int | None
+    partitions: tuple[tuple[int, ...], ...]  # of fragment numbers
+
+    def read(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition as Spark takes them; memory is bounded by a few batches."""
+        fragment_ids = self.partitions[number]
+        if not fragment_ids:
+            return
+        target = arrow_schema(self.schema)
+        for batch in self.pinned.open().scan(target.names, self.filter, self.limit, fragment_ids=fragment_ids):
+            yield conform_to_spark(batch, target)
+
+
+def plan_scan(
+    pinned: PinnedTable,
+    schema: StructType,
+    filter: str | None,  # noqa: A002 - the word that pyarrow, Lance and Spark users know
+    limit: int | None,
+    partition_rows: int,
+) -> Scan:
     """Which fragments each task reads. With a limit it is one task, which stops when it has enough."""
+    pinned.check_filter(filter)
     fragments = pinned.open().fragments()
-    if options.limit is not None:
-        return [tuple(fragment.fragment_id for fragment in fragments)]
-    return share_out(fragments, options.partition_rows)
+    if limit is not None:
+        partitions = [tuple(fragment.fragment_id for fragment in fragments)]
+    else:
+        partitions = share_out(fragments, partition_rows)
+    return Scan(pinned, schema, filter, limit, tuple(partitions))
 
 
-def read_fragments(
-    pinned: PinnedTable, options: ReadOptions, schema: StructType, fragment_ids: Sequence[int]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of these fragments as Spark takes them; memory is bounded by a few batches."""
-    if not fragment_ids:
-        return
-    target = arrow_schema(schema)
-    rows = pinned.open().scan(target.names, options.filter, options.limit, fragment_ids=fragment_ids)
-    for batch in rows:
-        yield conform_to_spark(batch, target)
+@dataclass(frozen=True)
+class Loaded:
+    """What one ``load()`` means: pinned by ``schema()``, and carried to the reader."""
+
+    schema: StructType
+    pinned: PinnedTable | None = None  # a type
+    rows: pa.Table | None = None  # or a table about the graph, which is small
 
 
-def open_reader(given: Mapping[str, str], pinned: PinnedTable | None, schema: StructType) -> DataSourceReader:
-    """A reader of the pinned table; where the user gave the schema nothing was pinned yet, so it is now."""
+def pin_load(given: Mapping[str, str]) -> Loaded:
     options = read_options(given)
-    pinned = pinned or pin(options)
-    pinned.check_requested(schema, options.columns)
-    pinned.check_filter(options.filter)
-    return OmnigraphReader(pinned, options, schema)
+    if options.call is not None:
+        return Loaded(ANSWER)
+    if isinstance(options.target, TypeName):
+        pinned = pin(options, options.target)
+        return Loaded(pinned.spark_schema(options.columns), pinned)
+    table = metadata_table(options.target)
+    for option, value in ((COLUMNS, options.columns), (FILTER, options.filter), (LIMIT, options.limit)):
+        if value is not None:
+            raise InvalidArgument(
+                f"The option {option.name} is for node and edge types, and '{options.target}' is about the graph.",
+                hint="It is small: use select, where and limit.",
+            )
+    return Loaded(table.schema, rows=table.to_arrow(*open_snapshot(options)))
 
 
-class OmnigraphReader(DataSourceReader):
-    def __init__(self, pinned: PinnedTable, options: ReadOptions, schema: StructType) -> None:
-        self._pinned = pinned
-        self._options = options
-        self._schema = schema
+def open_reader(given: Mapping[str, str], loaded: Loaded | None, schema: StructType) -> DataSourceReader:
+    """A reader of what was pinned; where the user gave the schema nothing was pinned yet, so it is now."""
+    options = read_options(given)
+    if options.call is not None:
+        return AnswerReader(options.call)
+    loaded = loaded or pin_load(given)
+    if loaded.pinned is not None:
+        loaded.pinned.check_requested(schema, options.columns)
+        return ScanReader(plan_scan(loaded.pinned, schema, options.filter, options.limit, options.partition_rows))
+    if schema != loaded.schema:
+        raise InvalidArgument(
+            f"The schema of the table '{options.target}' cannot be chosen.", hint="Use select after load()."
+        )
+    return RowsReader(loaded.rows)
+
+
+class ScanReader(DataSourceReader):
+    """Rows of a node or edge type."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
 
     def partitions(self) -> Sequence[InputPartition]:
-        with clean_errors():
-            return [InputPartition(fragment_ids) for fragment_ids in plan_partitions(self._pinned, self._options)]
+        return [InputPartition(number) for number in range(len(self._scan.partitions))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with clean_errors():
-            yield from read_fragments(self._pinned, self._options, self._schema, partition.value)
+            yield from self._scan.read(partition.value)
+
+
+class RowsReader(DataSourceReader):
+    """Rows that are known already."""
+
+    def __init__(self, rows: pa.Table | None) -> None:
+        self._rows = rows
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, _partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if self._rows is not None:
+            yield from self._rows.to_batches()
+
+
+class AnswerReader(DataSourceReader):
+    """The one row that answers a call."""
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(None)]
+
+    def read(self, _partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield answer_call(self._call)

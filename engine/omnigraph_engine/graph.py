@@ -191,6 +191,7 @@ class Graph:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         max_rows_per_file: int = MAX_ROWS_PER_FILE,
+        skip_dangling: bool = False,
     ) -> Load:
         """The two halves of a transaction, for workers that stage and a coordinator that commits; see ``Load``."""
         if self.mode == "ro":
@@ -207,6 +208,7 @@ class Graph:
             options=self._options,
             recovery=self._recovery,
             max_rows_per_file=max_rows_per_file,
+            skip_dangling=skip_dangling,
         )
 
     def load(

@@ -19,8 +19,8 @@ class SnapshotTable:
 
     def __init__(self, storage: Storage, published: PublishedTable) -> None:
         self.published = published
-        ref = TableRef(published.table_key, published.location, published.branch, published.version)
-        self._table = Table(storage, ref)
+        self.ref = TableRef(published.table_key, published.location, published.branch, published.version)
+        self._table = Table(storage, self.ref)
 
     def __repr__(self) -> str:
         return f"SnapshotTable({self.published.table_key!r}, version={self.published.version})"

@@ -133,6 +133,10 @@ class GraphCommit:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def id(self) -> str:
+        return self.commit_id
+
+    @property
     def order(self) -> tuple[int, int, str]:
         """The total order of FORMAT 3.6: the greatest commit visible on a branch is the parent of its next one."""
         return self.manifest_version, self.created_at, self.commit_id

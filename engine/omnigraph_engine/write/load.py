@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
@@ -33,6 +36,7 @@ from omnigraph_engine.failpoints import Failpoint, effect
 from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
+from omnigraph_engine.schema.identity import AcceptedSchema
 from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
@@ -40,10 +44,12 @@ from omnigraph_engine.tables.readback import staged_rows
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
-from omnigraph_engine.tables.upsert import stage_upsert
+from omnigraph_engine.tables.upsert import UpsertPart, seal_upsert_parts, stage_upsert, stage_upsert_part
 from omnigraph_engine.write.checks import check_rows
 from omnigraph_engine.write.conform import conform
 from omnigraph_engine.write.relations import RelationChecks
+
+StagedType = TypeVar("StagedType")
 
 
 class LoadMode(str, Enum):
@@ -61,6 +67,7 @@ class TableReceipt:
     inserted: int
     updated: int
     deleted: int
+    skipped: int = 0  # edges that were left out because a node they name does not exist
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,7 @@ class Load:
         options: WriteOptions | None = None,
         recovery: Recovery | None = None,
         max_rows_per_file: int = MAX_ROWS_PER_FILE,
+        skip_dangling: bool = False,
     ) -> None:
         self._storage = storage
         self._contract = contract
@@ -135,6 +143,8 @@ class Load:
         self._options = options or WriteOptions()
         self._recovery = recovery
         self._max_rows_per_file = max_rows_per_file
+        self._skip_dangling = skip_dangling
+        self._skipped = Counter[str]()
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
@@ -150,6 +160,13 @@ class Load:
         return {**self.__dict__, "_view": None, "_recovery": None}
 
     @property
+    def accepted(self) -> AcceptedSchema:
+        return self._contract.accepted
+
+    def table_type(self, table_key: str) -> TableType:
+        return self._types[table_key]
+
+    @property
     def replayed(self) -> CommitReceipt | None:
         """The receipt when the application's transaction is in the graph already: nothing is left to do."""
         return self._replayed
@@ -160,19 +177,46 @@ class Load:
         Raises:
             OmnigraphError: A row does not fit the type or breaks a rule that it can break on its own.
         """
-        table = Table(self._storage, self._base[table_key]) if self._view is None else self._view.table(table_key)
+        stage = {
+            LoadMode.APPEND: stage_append,
+            LoadMode.OVERWRITE: stage_overwrite,
+            LoadMode.MERGE: stage_upsert,
+        }[mode]
+        return self._stage(stage, table_key, batches)
+
+    def stage_part(self, table_key: str, batches: Iterable[pa.RecordBatch], mode: LoadMode) -> str | None:
+        """As ``stage``, for one of several workers that stage rows of one table; what they return ``gather`` takes.
+
+        The text is plain data, and its length follows the number of files, never the number of rows.
+        """
+        part: StagedWrite | UpsertPart | None
+        if mode is LoadMode.MERGE:
+            part = self._stage(stage_upsert_part, table_key, batches)
+        else:
+            part = self.stage(table_key, batches, mode)
+        return None if part is None else part.to_json()
+
+    def gather(self, table_key: str, parts: Iterable[str], mode: LoadMode) -> StagedWrite | None:
+        """One write of what the workers staged of a table. Overwriting with no rows at all empties it."""
+        if mode is not LoadMode.MERGE:
+            gathered = combine([StagedWrite.from_json(text) for text in parts])
+            return self.stage(table_key, (), mode) if gathered is None else gathered
+        with self._clock.phase("stage"), effect(Failpoint.STAGE):
+            return seal_upsert_parts(self._table(table_key), [UpsertPart.from_json(text) for text in parts])
+
+    def _stage(self, stage: Callable[..., StagedType], table_key: str, batches: Iterable[pa.RecordBatch]) -> StagedType:
         rows = _Conformed(self._contract, self._types[table_key], batches)
         try:
             with self._clock.phase("stage"), effect(Failpoint.STAGE):
-                if mode is LoadMode.APPEND:
-                    return stage_append(table, rows, max_rows_per_file=self._max_rows_per_file)
-                if mode is LoadMode.OVERWRITE:
-                    return stage_overwrite(table, rows, max_rows_per_file=self._max_rows_per_file)
-                return stage_upsert(table, rows)
+                return stage(self._table(table_key), rows, max_rows_per_file=self._max_rows_per_file)
         except StorageError:
             if rows.failure is not None:
                 raise rows.failure from None
             raise
+
+    def _table(self, table_key: str) -> Table:
+        """The version that this load was captured with."""
+        return Table(self._storage, self._base[table_key]) if self._view is None else self._view.table(table_key)
 
     def commit(self, parts: Iterable[StagedWrite]) -> CommitReceipt:
         """All that was staged for this load, by however many workers, is visible as one commit, or none of it is.
@@ -205,8 +249,7 @@ class Load:
                     return replayed
             try:
                 staged = {key: self._rebased(write, view) for key, write in staged.items()}
-                with self._clock.phase("validate"):
-                    RelationChecks(view, staged, since=checked).run()
+                staged = self._validated(view, staged, checked)
                 return self._attempt(view, staged, attempt)
             except (VersionConflict, OperationUndone, PublishContention, DuplicateTransaction):
                 if strict or attempt == self._options.attempts or time.monotonic() > deadline:
@@ -218,6 +261,8 @@ class Load:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _attempt(self, view: WriteTransaction, staged: Mapping[str, StagedWrite], attempt: int) -> CommitReceipt:
+        if not staged:
+            return self._nothing_left(view)
         changes = tuple(
             TableChange(key, _steps(view.table(key), write), write.rows_after(view.published(key).row_count))
             for key, write in staged.items()
@@ -243,10 +288,41 @@ class Load:
                 inserted=staged[change.table_key].rows_inserted,
                 updated=staged[change.table_key].rows_updated,
                 deleted=_deleted(staged[change.table_key], view.published(change.table_key).row_count),
+                skipped=self._skipped[change.table_key],
             )
             for change in changes
         }
         return CommitReceipt(committed.commit, tables, dict(self._clock.seconds), attempt)
+
+    def _validated(
+        self, view: WriteTransaction, staged: Mapping[str, StagedWrite], checked: WriteTransaction | None
+    ) -> dict[str, StagedWrite]:
+        """What may be committed: all that is staged, or, where that was asked for, all but its dangling edges."""
+        with self._clock.phase("validate"):
+            kept = self._without_dangling(view, staged) if self._skip_dangling else dict(staged)
+            RelationChecks(view, kept, since=checked).run()
+            return kept
+
+    def _without_dangling(self, view: WriteTransaction, staged: Mapping[str, StagedWrite]) -> dict[str, StagedWrite]:
+        """The same writes without the edges of which a node does not exist: the files that hold some are written anew."""
+        kept = dict(staged)
+        for key, lost in RelationChecks(view, staged).dangling().items():
+            rows = _rows_where(staged_rows(view.table(key), staged[key]), ~lost)
+            stage = {StageKind.APPEND: stage_append, StageKind.OVERWRITE: stage_overwrite}.get(staged[key].kind)
+            again = (stage or stage_upsert)(view.table(key), rows, max_rows_per_file=self._max_rows_per_file)
+            self._skipped[key] += int(lost.sum())
+            if again is None:
+                del kept[key]
+            else:
+                kept[key] = again
+        return kept
+
+    def _nothing_left(self, view: WriteTransaction) -> CommitReceipt:
+        tables = {
+            key: TableReceipt(view.published(key).version, view.published(key).row_count, 0, 0, 0, skipped)
+            for key, skipped in self._skipped.items()
+        }
+        return CommitReceipt(None, tables, self._clock.seconds)
 
     def _combined(self, parts: Iterable[StagedWrite]) -> dict[str, StagedWrite]:
         by_key: dict[str, list[StagedWrite]] = {}
@@ -305,6 +381,13 @@ def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
     if limit is None:
         return (write,)
     return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
+
+
+def _rows_where(batches: Iterable[pa.RecordBatch], chosen: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    place = 0
+    for batch in batches:
+        yield batch.filter(pa.array(chosen[place : place + batch.num_rows]))
+        place += batch.num_rows
 
 
 def _deleted(write: StagedWrite, rows_before: int) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.commit.transaction import WriteTransaction
@@ -37,6 +39,7 @@ CHUNK_ROWS = 1_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
 _KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
+_PLACED = _KEY.append(pa.field("place", pa.int64()))
 _WEIGHED = _KEY.append(pa.field("weight", pa.int64()))
 
 
@@ -78,6 +81,23 @@ class RelationChecks:
                 self._check_endpoints(edge, role, f"node:{node_type}")
             if edge.table_key in self._staged and (edge.cardinality.min or edge.cardinality.max is not None):
                 self._check_cardinality(edge, self._staged[edge.table_key])
+
+    def dangling(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Per staged edge table which of its rows, in their order, name a node that will not exist; none when all will."""
+        found: dict[str, npt.NDArray[np.bool_]] = {}
+        for edge in self._transaction.accepted.catalog.edges.values():
+            write = self._staged.get(edge.table_key)
+            if write is None:
+                continue
+            lost = np.zeros(write.rows_inserted + write.rows_updated, np.bool_)
+            for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
+                ends = _placed(self._rows(write, [role]))
+                for incoming, nodes in pair_up(ends, self._ids_after(f"node:{node_type}", None), _PLACED, _KEY):
+                    missing = _strangers(incoming["key"], nodes)
+                    lost[incoming["place"].filter(pc.is_in(incoming["key"], value_set=missing)).to_numpy()] = True
+            if lost.any():
+                found[edge.table_key] = lost
+        return found
 
     # -- keys -------------------------------------------------------------------------------------------------
 
@@ -323,6 +343,15 @@ class _Offenders:
 
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Keys with their place in the stream."""
+    place = 0
+    for batch in batches:
+        places = pa.array(np.arange(place, place + batch.num_rows), pa.int64())
+        place += batch.num_rows
+        yield pa.RecordBatch.from_arrays([batch.column(0), places], schema=_PLACED)
 
 
 def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:

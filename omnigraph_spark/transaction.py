@@ -1,0 +1,211 @@
+"""Several DataFrames, one commit."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from omnigraph_engine.errors import InvalidArgument
+from omnigraph_engine.graph import GraphSchema
+from omnigraph_engine.manifest.rows import GraphCommit
+from omnigraph_engine.schema.model import EdgeType
+from omnigraph_engine.write.endpoints import Endpoint, Endpoints
+from omnigraph_engine.write.graph_transaction import load_mode
+from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
+from pyspark.sql import DataFrame, SparkSession
+
+from omnigraph_spark import verbs
+from omnigraph_spark.calls import Host
+from omnigraph_spark.frames import stage_frame, stage_json_frame
+from omnigraph_spark.write import TableLoad
+
+JOBS_AT_A_TIME = 4  # small tables are staged side by side; a large one keeps the cluster busy by itself
+
+
+@dataclass(frozen=True)
+class TableMetrics:
+    """What was staged of one table."""
+
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+
+
+@dataclass
+class Metrics:
+    """What a transaction cost: per table what was staged, and for the commit the seconds of each of its phases."""
+
+    tables: dict[str, TableMetrics] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one job staged of one table."""
+
+    table_load: TableLoad
+    parts: Sequence[str]
+    seconds: float
+
+
+class Transaction:
+    """Everything that is loaded inside the ``with`` block becomes visible at its end, as one commit.
+
+    Each ``load`` starts a job that stages the DataFrame; the end of the block waits for all of them and raises the first
+    error. An exception inside the block stops the jobs and leaves nothing visible.
+    """
+
+    def __init__(self, spark: SparkSession, host: Host, schema: GraphSchema, load: Load) -> None:
+        self._spark = spark
+        self._host = host
+        self._schema = schema
+        self._load = load
+        self._jobs: list[Future[list[Staged]]] = []
+        self._modes: list[tuple[str, LoadMode]] = []
+        self._pool = ThreadPoolExecutor(JOBS_AT_A_TIME, thread_name_prefix="omnigraph")
+        self._tag = f"omnigraph-{uuid.uuid4()}"
+        self._receipt: CommitReceipt | None = None
+        self.metrics = Metrics()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._stop()
+            return
+        try:
+            staged = [part for job in self._jobs for part in job.result()]
+            _refuse_mixed_modes([(part.table_load.table_key, part.table_load.mode) for part in staged])
+        except BaseException:
+            self._stop()
+            raise
+        self._pool.shutdown()
+        loads = [(part.table_load, part.parts) for part in staged]
+        self._receipt = self._host.call(verbs.finish_load, self._load, loads)
+        self.metrics = Metrics(_by_table(staged), dict(self._receipt.seconds))
+
+    @property
+    def receipt(self) -> CommitReceipt:
+        """What the commit did, once the block has ended."""
+        if self._receipt is None:
+            raise InvalidArgument(
+                "The transaction is not committed.", hint="Its receipt is there after the with block."
+            )
+        return self._receipt
+
+    @property
+    def commit(self) -> GraphCommit | None:
+        """The commit, once the block has ended; None when there was nothing to do."""
+        return self.receipt.commit
+
+    def load(
+        self,
+        type_name: str,
+        frame: DataFrame,
+        mode: LoadMode | str = LoadMode.APPEND,
+        *,
+        src: str = "src",
+        dst: str = "dst",
+        src_key: Sequence[str] | None = None,
+        dst_key: Sequence[str] | None = None,
+    ) -> None:
+        """Stages a DataFrame of one type. Only ``append`` may be repeated for a type within one transaction.
+
+        Args:
+            type_name: The node or edge type, or its table key.
+            frame: Its columns are properties of the type; ``id`` may be given, for edges ``src`` and ``dst`` must be.
+            mode: append (an existing id is an error), merge (an existing row is replaced) or overwrite (all of the type).
+            src: For edges: the column with the ids of the nodes they come from.
+            dst: For edges: the column with the ids of the nodes they go to.
+            src_key: Instead of ``src``: the columns with the key of that node, in the order of its declaration.
+            dst_key: Instead of ``dst``: the same.
+        """
+        table = self._schema.table_type(type_name)
+        chosen = load_mode(mode)
+        self._modes.append((table.table_key, chosen))
+        _refuse_mixed_modes(self._modes)
+        endpoints = None
+        if isinstance(table, EdgeType):
+            endpoints = Endpoints(_endpoint(src, src_key), _endpoint(dst, dst_key))
+        table_load = TableLoad(self._load, table.table_key, chosen, endpoints)
+        table_load.check_columns(frame.schema)
+        self._start(lambda: [(table_load, stage_frame(frame, table_load))])
+
+    def load_json(self, lines: DataFrame, mode: LoadMode | str = LoadMode.APPEND) -> None:
+        """Stages JSON lines of many types, one object per row of the one text column; the lines say which type they are of."""
+        chosen = load_mode(mode)
+
+        def stage() -> list[tuple[TableLoad, Sequence[str]]]:
+            parts = stage_json_frame(lines, self._load, chosen)
+            return [(TableLoad(self._load, key, chosen, None), parts[key]) for key in sorted(parts)]
+
+        self._start(stage)
+
+    def _start(self, stage: Callable[[], Sequence[tuple[TableLoad, Sequence[str]]]]) -> None:
+        def run() -> list[Staged]:
+            started = time.perf_counter()
+            self._spark.addTag(self._tag)
+            results = stage()
+            staged = [Staged(table_load, parts, time.perf_counter() - started) for table_load, parts in results]
+            if sys.stderr.isatty():
+                _show(staged)
+            return staged
+
+        if self._load.replayed is None:
+            self._jobs.append(self._pool.submit(run))
+
+    def _stop(self) -> None:
+        """Ends the jobs of this transaction; what they have staged is garbage that nobody can see."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._spark.interruptTag(self._tag)
+        self._pool.shutdown()
+
+
+def _refuse_mixed_modes(loads: Sequence[tuple[str, LoadMode]]) -> None:
+    """Two loads of one table would not know of each other's rows, unless both only add."""
+    seen: dict[str, LoadMode] = {}
+    for table_key, mode in loads:
+        earlier = seen.setdefault(table_key, mode)
+        if [key for key, _ in loads].count(table_key) > 1 and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
+            raise InvalidArgument(
+                f"{table_key} is loaded twice in one transaction, with {earlier.value} and {mode.value}.",
+                details={"table_key": table_key, "modes": [earlier.value, mode.value]},
+                hint="Load each type once, or use two transactions; only append may be repeated.",
+            )
+
+
+def _by_table(staged: Sequence[Staged]) -> dict[str, TableMetrics]:
+    tables: dict[str, TableMetrics] = {}
+    for part in staged:
+        fragments = [json.loads(text) for whole in part.parts for text in json.loads(whole)["new_fragments"]]
+        files = [file for fragment in fragments for file in fragment["files"]]
+        before = tables.get(part.table_load.table_key, TableMetrics(0, 0, 0, 0.0))
+        tables[part.table_load.table_key] = TableMetrics(
+            rows=before.rows + sum(int(fragment["physical_rows"]) for fragment in fragments),
+            files=before.files + len(files),
+            bytes=before.bytes + sum(int(file["file_size_bytes"] or 0) for file in files),
+            seconds=before.seconds + part.seconds,
+        )
+    return tables
+
+
+def _show(staged: Sequence[Staged]) -> None:
+    for key, table in _by_table(staged).items():
+        print(  # noqa: T201 - progress, on a terminal only
+            f"{key}: staged {table.rows:,} rows in {table.files} files, {table.bytes / 1e6:,.1f} MB, {table.seconds:.1f} s",
+            file=sys.stderr,
+        )
+
+
+def _endpoint(by_id: str, by_key: Sequence[str] | None) -> Endpoint:
+    return Endpoint((by_id,)) if by_key is None else Endpoint(tuple(by_key), by_key=True)

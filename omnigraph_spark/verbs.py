@@ -1,0 +1,69 @@
+"""What ``Graph`` asks of whoever can reach the storage: plain functions of the opened graph and plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from omnigraph_engine.graph import Graph, GraphSchema
+from omnigraph_engine.manifest.audit import RecoveryRecord
+from omnigraph_engine.manifest.dataset import BranchInfo
+from omnigraph_engine.manifest.rows import GraphCommit
+from omnigraph_engine.snapshot import Snapshot
+from omnigraph_engine.tables.table import TableRef
+from omnigraph_engine.write.load import CommitReceipt, Load
+
+from omnigraph_spark.read import PinnedTable, Scan, plan_scan
+from omnigraph_spark.write import TableLoad
+
+
+def schema(graph: Graph) -> GraphSchema:
+    return graph.schema
+
+
+def snapshot(
+    graph: Graph, branch: str | None, commit: str | None, version: int | None, timestamp: datetime | str | None
+) -> Snapshot:
+    return graph.snapshot(branch=branch, commit=commit, version=version, timestamp=timestamp)
+
+
+def scan(
+    graph: Graph,
+    ref: TableRef,
+    columns: Sequence[str] | None,
+    filter: str | None,  # noqa: A002 - the word that pyarrow, Lance and Spark users know
+    limit: int | None,
+    partition_rows: int,
+) -> Scan:
+    pinned = PinnedTable(graph.storage, ref)
+    return plan_scan(pinned, pinned.spark_schema(columns), filter, limit, partition_rows)
+
+
+def begin_load(graph: Graph, branch: str, options: Mapping[str, Any]) -> Load:
+    return graph.begin_load(branch, **options)
+
+
+def finish_load(_graph: Graph, load: Load, staged: Sequence[tuple[TableLoad, Sequence[str]]]) -> CommitReceipt:
+    gathered = [table_load.gather(parts) for table_load, parts in staged]
+    return load.commit([write for write in gathered if write is not None])
+
+
+def list_commits(graph: Graph, branch: str, actor: str | None, limit: int | None) -> list[GraphCommit]:
+    return graph.commits.list(branch, actor=actor, limit=limit)
+
+
+def show_commit(graph: Graph, commit_id: str) -> GraphCommit:
+    return graph.commits.show(commit_id)
+
+
+def list_branches(graph: Graph) -> list[BranchInfo]:
+    return graph.branches.list()
+
+
+def recoveries(graph: Graph) -> list[RecoveryRecord]:
+    return graph.maintenance.recoveries()
+
+
+def recover(graph: Graph) -> None:
+    graph.maintenance.recover()
