@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from omnigraph_engine.errors import InvalidArgument, UnknownType
 
-from omnigraph_spark.options import OPTIONS, Address, read_options, write_options
+from omnigraph_spark.options import OPTIONS, Address, TypeName, read_options, write_options
 
 PERSON = {"path": "/data/social.omni", "node": "Person"}
 
@@ -14,7 +14,8 @@ def test_what_is_given_is_what_is_understood() -> None:
     options = read_options(
         {**PERSON, "branch": "dev", "version": "3", "columns": "id, name", "storage.aws_region": "eu-west-1"}
     )
-    assert options.address == Address("/data/social.omni", {"aws_region": "eu-west-1"}, "node", "Person")
+    assert options.address == Address("/data/social.omni", {"aws_region": "eu-west-1"})
+    assert options.target == TypeName("node", "Person")
     assert (options.branch, options.version, options.columns) == ("dev", 3, ("id", "name"))
 
 
@@ -30,8 +31,8 @@ def test_a_writer_writes_to_main_unless_told_otherwise() -> None:
         ({**PERSON, "zzz": "1"}, "no option 'zzz'.*Options: path, node, edge"),
         ({"node": "Person"}, "address of the graph is missing"),
         ({"path": "social.omni", "node": "Person"}, "is relative.*absolute path"),
-        ({"path": "/data/social.omni"}, "neither was given"),
-        ({**PERSON, "edge": "Knows"}, "both were given"),
+        ({"path": "/data/social.omni"}, "none was given"),
+        ({**PERSON, "edge": "Knows"}, "node and edge were given"),
         ({**PERSON, "version": "three"}, "not a whole number"),
         ({**PERSON, "columns": "id,,name"}, "separated by commas"),
         ({**PERSON, "columns": "id,id"}, "distinct"),
@@ -58,7 +59,7 @@ def test_options_of_reading_are_refused_when_writing(name: str) -> None:
 )
 def test_a_type_that_is_not_there_is_refused_with_a_hint(kind: str, name: str, says: str) -> None:
     with pytest.raises(UnknownType, match=says):
-        Address("/g", {}, kind, name).table_key({"node:Person": 0, "edge:Knows": 0})  # type: ignore[arg-type]
+        TypeName(kind, name).table_key({"node:Person": 0, "edge:Knows": 0})  # type: ignore[arg-type]
 
 
 def test_every_option_says_what_it_means() -> None:

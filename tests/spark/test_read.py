@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from omnigraph_spark.read import open_reader, pin_schema, share_out
+from omnigraph_spark.read import open_reader, pin_load, share_out
 
 Read = Callable[..., DataFrame]
 
@@ -125,7 +125,7 @@ def test_a_temporary_view_carries_the_options_into_sql(spark: SparkSession, peop
 )
 def test_options_that_name_nothing_are_refused(people: Graph, options: dict[str, str], says: str) -> None:
     with pytest.raises(OmnigraphError) as raised:
-        pin_schema({"path": people.uri, **options})
+        pin_load({"path": people.uri, **options})
     assert str(raised.value).startswith(says)
 
 

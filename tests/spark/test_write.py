@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from chispa import assert_df_equality
 from omnigraph_engine.errors import ConstraintViolation, DuplicateKey, OmnigraphError, VersionConflict
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables.staged import StagedWrite
-from omnigraph_engine.write.load import Load, LoadMode
+from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
 import omnigraph_spark
-from omnigraph_spark.write import commit_partitions, open_writer, stage_partition
+from omnigraph_spark.write import TableLoad, open_writer
 
 Read = Callable[..., DataFrame]
 Write = Callable[..., None]
@@ -236,6 +236,17 @@ def a_load(graph: Graph) -> Load:
     """A load as it arrives in another process."""
     load: Load = pickle.loads(pickle.dumps(graph.begin_load()))  # noqa: S301
     return load
+
+
+def stage_partition(load: Load, table_key: str, mode: LoadMode, batches: Iterator[pa.RecordBatch]) -> str | None:
+    """What a task does."""
+    return TableLoad(load, table_key, mode, None).stage(batches)
+
+
+def commit_partitions(load: Load, table_key: str, mode: LoadMode, messages: list[str | None]) -> CommitReceipt:
+    """What the writer does when all tasks are done."""
+    staged = TableLoad(load, table_key, mode, None).gather(messages)
+    return load.commit([] if staged is None else [staged])
 
 
 def batch(*names: str) -> pa.RecordBatch:
