@@ -13,7 +13,7 @@ SEEDS ?= 1,2,3
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help quickstart test lint format typecheck bench chaos crash-matrix docs lock java clean
+.PHONY: help quickstart test lint format typecheck bench chaos crash-matrix docs lock java delta-jars clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ lock: $(DEV) ## resolve requirements.lock anew from pyproject.toml (versions onl
 
 java: ## find a Java 17+ runtime, or install one
 	@.ci/ensure-java
+
+delta-jars: $(RUNTIME) java ## fetch Delta's Python package and JARs once, for examples/delta_to_graph.py and its test
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock -e '.[delta]'
+	@.ci/delta-jars $(VENV) .delta-jars
 
 clean: ## remove the virtual environment and every cache
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -23,6 +23,7 @@ from statistics import median, quantiles
 import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
+import spark_side
 from omnigraph_engine import Graph
 
 TYPES = 8
@@ -135,10 +136,15 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _say(what: str, value: str, remark: str) -> None:
-    print(f"  {what:<44} {value:>14}   {remark}", flush=True)
+    print(f"  {what:<50} {value:>14}   {remark}", flush=True)
 
 
-BENCHMARKS: dict[str, Callable[[Path], None]] = {"commits": commits, "history": history, "loads": loads}
+def spark(folder: Path) -> None:
+    """Through Spark: loads with all checks, reads, counts and upserts, side by side with parquet."""
+    spark_side.measure(folder, _say)
+
+
+BENCHMARKS: dict[str, Callable[[Path], None]] = {"commits": commits, "history": history, "loads": loads, "spark": spark}
 
 
 def main(names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Creates a small graph, writes it with Spark and reads it back.
+"""A tour of a graph in Spark: create it, load it in one transaction, read it, look back in time, change it, fail safely.
 
 Run it with ``make quickstart``, or ``python examples/quickstart.py [FOLDER]``; without a folder it uses a temporary one.
 """
@@ -10,8 +10,10 @@ import sys
 import tempfile
 import warnings
 
-from omnigraph_engine import Graph
+from omnigraph_engine.errors import OmnigraphError
 from pyspark.sql import DataFrame, SparkSession
+
+from omnigraph_spark import Graph
 
 SCHEMA = """
 node Person {
@@ -41,38 +43,74 @@ def start_spark() -> SparkSession:
 def main(folder: str) -> None:
     spark = start_spark()
     uri = os.path.join(os.path.abspath(folder), "pioneers.omni")
-    graph = Graph.create(uri, SCHEMA)
 
-    def append(kind: str, name: str, columns: str, rows: list[tuple[object, ...]]) -> None:
-        frame = spark.createDataFrame(rows, columns)
-        frame.write.format("omnigraph").option(kind, name).mode("append").save(uri)
+    def frame(columns: str, *rows: tuple[object, ...]) -> DataFrame:
+        return spark.createDataFrame(rows, columns)
 
-    def read(kind: str, name: str) -> DataFrame:
-        return spark.read.format("omnigraph").option(kind, name).load(uri)
+    heading("1. Create a graph")
+    graph = Graph.create(spark, uri, SCHEMA)
+    print(f"{uri}\n\n{graph.schema.diagram()}")
 
-    append("node", "Person", "name string, born int", [("Ada", 1815), ("Charles", 1791), ("Mary", 1780)])
-    append("node", "Machine", "name string, kind string", [("Analytical Engine", "mechanical")])
-    append("edge", "Knows", "src string, dst string, since int", [("Ada", "Charles", 1833), ("Ada", "Mary", None)])
-    append(
-        "edge", "WorkedOn", "src string, dst string", [("Ada", "Analytical Engine"), ("Charles", "Analytical Engine")]
-    )
+    heading("2. Load two node types and their edges in one transaction")
+    with graph.transaction(message="the first pioneers") as tx:
+        tx.load("Person", frame("name string, born int", ("Ada", 1816), ("Charles", 1791)))
+        tx.load("Machine", frame("name string, kind string", ("Analytical Engine", "mechanical")))
+        tx.load("Knows", frame("src string, dst string, since int", ("Ada", "Charles", 1833)))
+        tx.load(
+            "WorkedOn",
+            frame("src string, dst string", ("Ada", "Analytical Engine"), ("Charles", "Analytical Engine")),
+        )
+    first = tx.receipt.commit
+    print(f"One commit, {first.id if first else None}, with all of it:")
+    for key, table in sorted(tx.metrics.tables.items()):
+        print(f"  {key:<14} {table.rows} rows")
 
-    print(f"\nThe graph at {uri}\n\n{graph.schema.diagram()}\n")
-
-    snapshot = graph.snapshot()
-    print(f"Snapshot {snapshot.id}, after {len(graph.commits.list())} commits")
-    for key, table in snapshot.tables.items():
-        print(f"  {key:<14} version {table.published.version}, rows: {table.count()}")
-
-    print("\nIts people, read by Spark")
-    read("node", "Person").orderBy("born").show()
-    print("Who knows somebody who worked on a machine")
-    knows, worked = read("edge", "Knows").alias("knows"), read("edge", "WorkedOn").alias("worked")
-    knows.join(worked, knows.dst == worked.src).selectExpr(
-        "knows.src", "knows.dst", "since", "worked.dst AS machine"
+    heading("3. Read it back: filters and columns are applied at the source, the rest is Spark")
+    graph.read("Person", columns=["name", "born"], filter="born < 1800").show()
+    graph.create_views()
+    spark.sql(
+        "SELECT k.src AS who, k.dst AS knows, w.dst AS who_worked_on FROM Knows k JOIN WorkedOn w ON w.src = k.dst"
     ).show()
 
-    print(f"Next, try: omnigraph commit list {uri}")
+    heading("4. Merge: a person who exists is replaced, a new one is added")
+    with graph.transaction(message="a birth year put right") as tx:
+        tx.load("Person", frame("name string, born int", ("Ada", 1815), ("Mary", 1780)), "merge")
+    graph.read("Person", columns=["name", "born"]).orderBy("name").show()
+
+    heading("5. Look back: the same people at the first commit")
+    if first is not None:
+        graph.read("Person", commit=first.id, columns=["name", "born"]).orderBy("name").show()
+
+    heading("6. A load that fails leaves nothing behind")
+    before = state(graph)
+    try:
+        with graph.transaction(message="never seen") as tx:
+            tx.load("Person", frame("name string, born int", ("Luigi", 1809)))
+            tx.load("Knows", frame("src string, dst string, since int", ("Luigi", "Nobody", None)))
+    except OmnigraphError as error:
+        print(f"{type(error).__name__}: {error}")
+    commits, rows = state(graph)
+    print(
+        f"Luigi is not there either: {commits} commits, {rows} rows, {'as' if (commits, rows) == before else 'NOT as'} before"
+    )
+
+    heading("7. Every table of the graph, in one snapshot")
+    tables = spark.read.format("omnigraph").option("table", "snapshot").load(uri)
+    tables.select("table", "version", "rows").orderBy("table").show()
+    for commit in graph.commits.list():
+        print(f"  {commit.id}  {commit.extra.get('message') or 'the graph was created'}")
+
+    print(f"\nNext, try: omnigraph commit list {uri}")
+
+
+def heading(text: str) -> None:
+    print(f"\n{text}\n{'-' * len(text)}")
+
+
+def state(graph: Graph) -> tuple[int, int]:
+    """How many commits the graph has, and how many rows in all of its tables; its manifest knows, so no job runs."""
+    snapshot = graph.snapshot()
+    return len(graph.commits.list()), sum(snapshot.count(key) for key in snapshot.tables)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,7 @@ class Transaction:
             type_name: The node or edge type, or its table key.
             frame: Its columns are properties of the type; ``id`` may be given, for edges ``src`` and ``dst`` must be.
             mode: append (an existing id is an error), merge (an existing row is replaced) or overwrite (all of the type).
+                Edges have no key, so merging edges without an ``id`` column adds them.
             src: For edges: the column with the ids of the nodes they come from.
             dst: For edges: the column with the ids of the nodes they go to.
             src_key: Instead of ``src``: the columns with the key of that node, in the order of its declaration.

@@ -39,6 +39,7 @@ class StagedWrite:
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    minted_ids: bool = False  # every id was made for this very write, so none of them can exist or occur twice
 
     def rows_after(self, rows_before: int) -> int:
         """How many rows the table has once this is committed on a version with ``rows_before`` rows."""
@@ -91,4 +92,5 @@ def combine(parts: Iterable[StagedWrite]) -> StagedWrite | None:
         rows_inserted=sum(part.rows_inserted for part in staged),
         rows_updated=sum(part.rows_updated for part in staged),
         rows_deleted=sum(part.rows_deleted for part in staged),
+        minted_ids=all(part.minted_ids for part in staged),
     )

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from omnigraph_engine.compute import pc
 from omnigraph_engine.tables.buckets import pair_up
+from omnigraph_engine.tables.fingerprints import contains, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
@@ -177,19 +178,24 @@ def _look_up(table: Table, rows: _WaitingRows) -> tuple[npt.NDArray[np.uint64], 
     few = rows.ids() if rows.count <= PUSHED_IDS else []
     stored = table.scan(["id", "_rowid", "_rowaddr"], among("id", few))
     for given, existing in pair_up(rows.placed_ids(), _renamed(stored), _IDS, _STORED):
-        wanted = given["key"].combine_chunks()
-        for batch in existing:
-            hits = batch.filter(pc.is_in(batch.column(0), value_set=wanted))
-            if not hits.num_rows:
-                continue
-            found = pc.index_in(wanted, value_set=hits.column(0))
-            places = given["place"].filter(found.is_valid()).to_numpy()
-            row_ids[places] = hits.column(1).take(found.drop_null()).to_numpy()
-            addresses[places] = hits.column(2).take(found.drop_null()).to_numpy()
+        hits = _candidates(given["key"], existing)
+        if not hits.num_rows:
+            continue
+        found = pc.index_in(given["key"].combine_chunks(), value_set=hits["key"].combine_chunks())
+        places = given["place"].filter(found.is_valid()).to_numpy()
+        row_ids[places] = hits["_rowid"].take(found.drop_null()).to_numpy()
+        addresses[places] = hits["_rowaddr"].take(found.drop_null()).to_numpy()
     # A second row for one id counts as a new one, so that the files hold every row and the checks find them all.
     repeated = np.setdiff1d(np.arange(rows.count), np.unique(row_ids, return_index=True)[1], assume_unique=True)
     row_ids[repeated] = _NONE
     return row_ids, addresses
+
+
+def _candidates(keys: pa.ChunkedArray[Any], stored: Iterable[pa.RecordBatch]) -> pa.Table:
+    """The stored rows whose key has the fingerprint of one of ``keys``: nearly always those that have one of the keys."""
+    wanted = np.sort(fingerprints(keys.combine_chunks()))
+    hits = [batch.filter(pa.array(contains(wanted, fingerprints(batch.column(0))))) for batch in stored]
+    return pa.Table.from_batches(hits, _STORED)
 
 
 def _renamed(stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

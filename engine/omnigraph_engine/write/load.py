@@ -37,7 +37,7 @@ from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.schema.identity import AcceptedSchema
-from omnigraph_engine.schema.model import TableType
+from omnigraph_engine.schema.model import NodeType, TableType
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.readback import staged_rows
@@ -101,10 +101,12 @@ class _Conformed:
         self._table = table
         self._source = source
         self.failure: Exception | None = None
+        self.minted_ids = not isinstance(table, NodeType) or not table.key
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             for given in self._source:
+                self.minted_ids = self.minted_ids and not _gives_ids(given)
                 batch = conform(given, self._accepted, self._table)
                 check_rows(batch, self._table)
                 yield batch
@@ -208,11 +210,14 @@ class Load:
         rows = _Conformed(self._contract, self._types[table_key], batches)
         try:
             with self._clock.phase("stage"), effect(Failpoint.STAGE):
-                return stage(self._table(table_key), rows, max_rows_per_file=self._max_rows_per_file)
+                staged = stage(self._table(table_key), rows, max_rows_per_file=self._max_rows_per_file)
         except StorageError:
             if rows.failure is not None:
                 raise rows.failure from None
             raise
+        if isinstance(staged, StagedWrite) and rows.minted_ids:
+            return replace(staged, minted_ids=True)
+        return staged
 
     def _table(self, table_key: str) -> Table:
         """The version that this load was captured with."""
@@ -381,6 +386,10 @@ def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
     if limit is None:
         return (write,)
     return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
+
+
+def _gives_ids(batch: pa.RecordBatch) -> bool:
+    return "id" in batch.schema.names and batch.column("id").null_count < batch.num_rows
 
 
 def _rows_where(batches: Iterable[pa.RecordBatch], chosen: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:

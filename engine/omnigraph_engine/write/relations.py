@@ -7,8 +7,9 @@ the transaction's read set. Given the view of an earlier attempt it looks only a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
 from omnigraph_engine.tables.buckets import pair_up
+from omnigraph_engine.tables.fingerprints import Fingerprints, contains, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
@@ -36,6 +38,7 @@ SHOWN = 20
 PUSHED_KEYS = 256  # up to this many keys are looked up in a table; for more the whole column is streamed
 SMALL_WRITE = 10_000  # rows up to which a write's keys are held in memory
 CHUNK_ROWS = 1_000_000
+FINGERPRINTS_HELD = 32_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
 _KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
@@ -57,6 +60,7 @@ class RelationChecks:
         self._staged = staged
         self._since = since
         self._small: dict[str, list[pa.RecordBatch]] = {}
+        self._known: tuple[str, _Share, Fingerprints] | None = None
         self._types: dict[str, TableType] = {
             table.table_key: table for table in transaction.accepted.catalog.table_types()
         }
@@ -77,8 +81,7 @@ class RelationChecks:
                 if isinstance(rule, Unique):
                     self._check_unique(table_key, write, rule)
         for edge in self._transaction.accepted.catalog.edges.values():
-            for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
-                self._check_endpoints(edge, role, f"node:{node_type}")
+            self._check_both_endpoints(edge)
             if edge.table_key in self._staged and (edge.cardinality.min or edge.cardinality.max is not None):
                 self._check_cardinality(edge, self._staged[edge.table_key])
 
@@ -102,9 +105,16 @@ class RelationChecks:
     # -- keys -------------------------------------------------------------------------------------------------
 
     def _check_distinct_ids(self, table_key: str, write: StagedWrite) -> None:
+        if write.minted_ids:
+            return
         repeated = _Offenders()
-        for incoming, _ in pair_up(self._incoming(write, ["id"], _KEY), (), _KEY, _KEY):
-            repeated.add(_repeated(incoming["key"]))
+        for chosen in self._passes(write):
+            known = self._fingerprints(write, chosen)
+            twice = np.unique(known[1:][known[1:] == known[:-1]])
+            # Equal fingerprints nearly always mean equal ids, and there are none when all is well.
+            suspects = _with_fingerprints(self._incoming(write, ["id"], _KEY), twice) if len(twice) else ()
+            for incoming, _ in pair_up(suspects, (), _KEY, _KEY):
+                repeated.add(_repeated(incoming["key"]))
         if repeated.count:
             raise DuplicateKey(
                 f"{table_key}: {repeated.count} id(s) occur more than once in the data: {repeated}.",
@@ -113,19 +123,35 @@ class RelationChecks:
             )
 
     def _check_new_ids(self, table_key: str, write: StagedWrite) -> None:
-        if self._nothing_came(table_key):
+        if write.minted_ids or self._nothing_came(table_key):
             return
-        keys = self._few(write, "id")
-        stored = self._stored(table_key, ["id"], _KEY, among("id", keys))
+        only = among("id", self._few(write, "id"))
         taken = _Offenders()
-        for incoming, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY):
-            taken.add(_members(existing, incoming["key"], _KEY)["key"])
+        for chosen in self._passes(write):
+            known = self._fingerprints(write, chosen)
+            suspects = _with_fingerprints(self._stored(table_key, ["id"], _KEY, only), known)
+            if (first := next(suspects, None)) is not None:
+                pairs = pair_up(self._incoming(write, ["id"], _KEY), chain([first], suspects), _KEY, _KEY)
+                for incoming, existing in pairs:
+                    taken.add(_members(existing, incoming["key"], _KEY)["key"])
         if taken.count:
             raise DuplicateKey(
                 f"{table_key}: {taken.count} id(s) exist already: {taken}.",
                 details=self._details(table_key, "id", "key", taken),
                 hint='Load with mode="merge" to replace existing rows.',
             )
+
+    def _passes(self, write: StagedWrite) -> Iterable[_Share]:
+        """Ids are looked at in shares, by their fingerprints, so that those of one share fit in memory."""
+        count = 1 + (write.rows_inserted + write.rows_updated) // FINGERPRINTS_HELD
+        return [_Share(number, count) for number in range(count)]
+
+    def _fingerprints(self, write: StagedWrite, share: _Share) -> Fingerprints:
+        """The sorted fingerprints of the staged ids that belong to the share."""
+        if self._known is None or self._known[:2] != (write.table_key, share):
+            parts = [share.of(fingerprints(batch.column(0))) for batch in self._rows(write, ["id"])]
+            self._known = (write.table_key, share, np.sort(np.concatenate([np.empty(0, np.uint64), *parts])))
+        return self._known[2]
 
     # -- @unique ----------------------------------------------------------------------------------------------
 
@@ -171,6 +197,18 @@ class RelationChecks:
         )
 
     # -- endpoints --------------------------------------------------------------------------------------------
+
+    def _check_both_endpoints(self, edge: EdgeType) -> None:
+        """Comparing many keys is work for a core, and there are two independent comparisons."""
+        write = self._staged.get(edge.table_key)
+        roles = (("src", f"node:{edge.from_type}"), ("dst", f"node:{edge.to_type}"))
+        if write is None or write.rows_inserted + write.rows_updated <= SMALL_WRITE:
+            for role, node_key in roles:
+                self._check_endpoints(edge, role, node_key)
+            return
+        with ThreadPoolExecutor(len(roles)) as pool:
+            for check in [pool.submit(self._check_endpoints, edge, role, node_key) for role, node_key in roles]:
+                check.result()
 
     def _check_endpoints(self, edge: EdgeType, role: str, node_key: str) -> None:
         write, node_write = self._staged.get(edge.table_key), self._staged.get(node_key)
@@ -325,6 +363,16 @@ class RelationChecks:
         }
 
 
+class _Share(NamedTuple):
+    """One of several shares into which fingerprints are dealt."""
+
+    number: int
+    shares: int
+
+    def of(self, values: Fingerprints) -> Fingerprints:
+        return values if self.shares == 1 else values[values % np.uint64(self.shares) == self.number]
+
+
 class _Offenders:
     """Values that break a rule, gathered from bucket after bucket: all are counted, the first are kept."""
 
@@ -343,6 +391,14 @@ class _Offenders:
 
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _with_fingerprints(batches: Iterable[pa.RecordBatch], wanted: Fingerprints) -> Iterator[pa.RecordBatch]:
+    """The rows whose key has one of the sorted fingerprints."""
+    for batch in batches:
+        found = contains(wanted, fingerprints(batch.column(0)))
+        if found.any():
+            yield batch.filter(pa.array(found))
 
 
 def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -376,11 +432,13 @@ def _repeated(keys: pa.ChunkedArray[Any]) -> Any:
 
 def _chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         held.append(batch)
-        if sum(part.num_rows for part in held) >= CHUNK_ROWS:
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
             yield pa.Table.from_batches(held, schema)
-            held = []
+            held, rows = [], 0
     if held:
         yield pa.Table.from_batches(held, schema)
 
@@ -394,9 +452,9 @@ def _members(batches: Iterable[pa.RecordBatch], keys: Any, schema: pa.Schema) ->
 
 def _strangers(keys: pa.ChunkedArray[Any], known: Iterable[pa.RecordBatch]) -> Any:
     """The distinct keys that are not among the known ones."""
-    missing = pc.unique(keys)
+    missing: Any = keys
     for chunk in _chunks(known, _KEY):
         if not len(missing):
             break
         missing = missing.filter(pc.invert(pc.is_in(missing, value_set=chunk["key"].combine_chunks())))
-    return missing
+    return pc.unique(missing)

@@ -41,7 +41,7 @@ def test_the_pairs_hold_every_row_once_and_equal_keys_together(
     monkeypatch: pytest.MonkeyPatch, incoming: list[str], stored: list[str], rows: int, size: int
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(buckets, "BUCKET_ROWS", rows)
+        patched.setattr(buckets, "HELD_ROWS", rows)
         patched.setattr(buckets, "BUCKETS", 8)
         found = pairs(incoming, stored, size)
     assert Counter(key for given, _ in found for key in given) == Counter(incoming)
@@ -54,7 +54,7 @@ def test_the_pairs_hold_every_row_once_and_equal_keys_together(
 
 def test_few_rows_stay_in_memory_and_many_go_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 10)
+    monkeypatch.setattr(buckets, "HELD_ROWS", 10)
     keys = [f"k{number}" for number in range(11)]
     assert len(pairs(keys[:10], keys, 3)) == 1
     used = []
@@ -68,15 +68,8 @@ def test_few_rows_stay_in_memory_and_many_go_to_disk(tmp_path: Path, monkeypatch
 
 def test_nothing_stays_on_disk_when_the_reader_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(buckets, "HELD_ROWS", 1)
     found = pair_up(batches(["a", "b", "c"], 1), batches(["a"], 1), SCHEMA, SCHEMA)
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert os.listdir(tmp_path) == []
-
-
-def test_the_buckets_are_about_equally_full() -> None:
-    keys = pa.array([f"user{number:08d}" for number in range(64_000)])
-    counts = Counter(buckets._bucket_numbers(keys).tolist())
-    assert len(counts) == buckets.BUCKETS
-    assert max(counts.values()) < 2 * len(keys) / buckets.BUCKETS

@@ -130,7 +130,7 @@ def test_many_rows_wait_on_disk_and_meet_in_buckets_and_the_result_is_the_same(
     monkeypatch.setattr(upsert, "ROWS_IN_MEMORY", 2)
     monkeypatch.setattr(upsert, "PUSHED_IDS", 0)
     monkeypatch.setattr(upsert, "MOST_ADDRESSES", 1)
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 2)
+    monkeypatch.setattr(buckets, "HELD_ROWS", 2)
     waiting = tmp_path / "waiting"
     waiting.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(waiting))

@@ -276,7 +276,7 @@ def test_a_violation_shows_the_first_values_and_counts_all(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, *, spilled: bool
 ) -> None:
     if spilled:
-        monkeypatch.setattr(buckets, "BUCKET_ROWS", 3)
+        monkeypatch.setattr(buckets, "HELD_ROWS", 3)
     many = [f"p{number}" for number in range(50)]
     twice = [person(name, email=f"{number % 25}") for number, name in enumerate(many)]
     load(graph, ("Person", [person(name) for name in many], "append"))
@@ -384,7 +384,7 @@ def test_the_checks_agree_with_looking_at_the_whole_graph(history: list[list[Loa
     }
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         if spilled:
-            patched.setattr(buckets, "BUCKET_ROWS", 1)
+            patched.setattr(buckets, "HELD_ROWS", 1)
             patched.setattr(buckets, "BUCKETS", 3)
             patched.setattr(relations, "PUSHED_KEYS", 0)
         graph = Graph.create(Path(folder) / "graph.omni", SCHEMA)

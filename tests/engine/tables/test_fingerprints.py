@@ -1,0 +1,63 @@
+"""Fingerprints deal and find suspects; equal texts always have equal ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omnigraph_engine.tables.fingerprints import contains, fingerprints
+
+LONG = "x" * 256  # as much as is looked at from the start
+
+
+def one(text: str) -> int:
+    return int(fingerprints(pa.array([text]))[0])
+
+
+@given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 5))
+def test_a_fingerprint_depends_on_the_text_alone(texts: list[str], skipped: int) -> None:
+    whole = fingerprints(pa.array(texts, pa.string()))
+    assert whole.tolist() == [one(text) for text in texts]
+    assert fingerprints(pa.array(texts, pa.large_string()).slice(skipped)).tolist() == whole[skipped:].tolist()
+
+
+@given(st.sets(st.text(max_size=40), max_size=60))
+def test_different_texts_have_different_fingerprints(texts: set[str]) -> None:
+    assert len(set(fingerprints(pa.array(sorted(texts), pa.string())).tolist())) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("", "\0"),
+        ("a", "a\0"),
+        ("abcdefgh", "abcdefgh\0"),
+        ("abcdefghi", "abcdefghj"),
+        (LONG + "a", LONG + "b"),
+        (LONG, LONG + "x"),
+    ],
+)
+def test_texts_that_differ_a_little_have_different_fingerprints(text: str, other: str) -> None:
+    assert one(text) != one(other)
+
+
+def test_what_lies_beyond_the_part_that_is_looked_at_only_makes_a_suspect() -> None:
+    middle = LONG + "{}" + "y" * 8
+    assert one(middle.format("a")) == one(middle.format("b"))
+
+
+def test_fingerprints_fill_buckets_about_equally() -> None:
+    found = fingerprints(pa.array([f"user{number:08d}" for number in range(64_000)]))
+    counts = Counter((found % np.uint64(64)).tolist())
+    assert len(counts) == 64
+    assert max(counts.values()) < 2 * 64_000 / 64
+
+
+@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
+def test_contains_says_which_are_among_the_sorted_ones(known: list[int], wanted: list[int]) -> None:
+    found = contains(np.sort(np.array(known, np.uint64)), np.array(wanted, np.uint64))
+    assert found.tolist() == [value in known for value in wanted]
