@@ -61,9 +61,13 @@ class OnServer:
         return decoded(answer[0][0])  # type: ignore[no-any-return]
 
 
+def is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def host(spark: SparkSession, uri: str, storage_options: Mapping[str, str], first: Opener, later: Opener) -> Host:
     """A client of Spark Connect may be anywhere; a classic session's driver is where its jobs are."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         return OnServer(spark, uri, storage_options, first, later)
     return Here(first)
 

@@ -129,6 +129,8 @@ def plan_scan(
 ) -> Scan:
     """Which fragments each task reads. With a limit it is one task, which stops when it has enough."""
     pinned.check_filter(filter)
+    if limit is not None and limit < 0:
+        raise InvalidArgument(f"limit is {limit}; it must not be negative.")
     fragments = pinned.open().fragments()
     if limit is not None:
         partitions = [tuple(fragment.fragment_id for fragment in fragments)]

@@ -21,7 +21,7 @@ from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 
 from omnigraph_spark import verbs
-from omnigraph_spark.calls import Host
+from omnigraph_spark.calls import Host, is_connect
 from omnigraph_spark.frames import stage_frame, stage_json_frame
 from omnigraph_spark.write import TableLoad
 
@@ -155,7 +155,7 @@ class Transaction:
     def _start(self, stage: Callable[[], Sequence[tuple[TableLoad, Sequence[str]]]]) -> None:
         def run() -> list[Staged]:
             started = time.perf_counter()
-            self._spark.addTag(self._tag)
+            _tag_jobs_of_this_thread(self._spark, self._tag)
             results = stage()
             staged = [Staged(table_load, parts, time.perf_counter() - started) for table_load, parts in results]
             if sys.stderr.isatty():
@@ -168,16 +168,34 @@ class Transaction:
     def _stop(self) -> None:
         """Ends the jobs of this transaction; what they have staged is garbage that nobody can see."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._spark.interruptTag(self._tag)
+        _stop_jobs(self._spark, self._tag)
         self._pool.shutdown()
+
+
+# In a classic session interruptTag knows only the tags that its own thread has added; the context knows them all.
+
+
+def _tag_jobs_of_this_thread(spark: SparkSession, tag: str) -> None:
+    if is_connect(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def _stop_jobs(spark: SparkSession, tag: str) -> None:
+    if is_connect(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)
 
 
 def _refuse_mixed_modes(loads: Sequence[tuple[str, LoadMode]]) -> None:
     """Two loads of one table would not know of each other's rows, unless both only add."""
     seen: dict[str, LoadMode] = {}
     for table_key, mode in loads:
-        earlier = seen.setdefault(table_key, mode)
-        if [key for key, _ in loads].count(table_key) > 1 and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
+        earlier = seen.get(table_key)
+        seen[table_key] = mode
+        if earlier is not None and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
             raise InvalidArgument(
                 f"{table_key} is loaded twice in one transaction, with {earlier.value} and {mode.value}.",
                 details={"table_key": table_key, "modes": [earlier.value, mode.value]},

@@ -28,8 +28,6 @@ import omnigraph_spark
 from omnigraph_spark import Graph
 from omnigraph_spark.read import share_out
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-
 
 @pytest.fixture
 def people(spark: SparkSession, graph: EngineGraph) -> Graph:
@@ -146,7 +144,6 @@ def test_what_cannot_be_read_is_refused_before_any_job_with_the_typed_error(
     assert jobs(spark) == before
 
 
-@pytest.mark.xfail(strict=True, reason="plan_scan does not look at the limit; the tasks fail instead")
 def test_a_limit_below_zero_is_refused_as_an_argument(people: Graph) -> None:
     with pytest.raises(InvalidArgument, match="limit"):
         people.read("Person", limit=-1)

@@ -31,8 +31,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from omnigraph_spark import Graph
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-
 INDUSTRY = Path(__file__).parents[1] / "data" / "industry-intel"
 RULES = """
 node Person {
@@ -166,7 +164,6 @@ def test_an_overwrite_that_others_were_faster_than_is_refused(spark: SparkSessio
     assert names(social_graph) == ["Ada"]
 
 
-@pytest.mark.xfail(strict=True, reason="interruptTag finds only tags of its own thread in a classic session")
 def test_the_jobs_of_a_failed_block_are_stopped(spark: SparkSession, social_graph: Graph, tmp_path: Path) -> None:
     """The task waits for a file that nobody makes before the block has failed; only a stopped job ends without it."""
     begun, release = tmp_path / "begun", tmp_path / "release"
@@ -351,10 +348,7 @@ def test_a_merge_that_others_were_faster_than_lands_on_top_of_them(spark: SparkS
     [
         ("append", "merge"),
         ("merge", "merge"),
-        pytest.param(
-            ("overwrite", "append"),
-            marks=pytest.mark.xfail(strict=True, reason="the error says 'with overwrite and overwrite'"),
-        ),
+        ("overwrite", "append"),
     ],
 )
 def test_a_type_that_is_loaded_twice_with_other_modes_than_append_is_refused(
