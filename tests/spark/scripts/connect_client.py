@@ -1,0 +1,91 @@
+"""A client of Spark Connect that cannot reach the graph: every touch of a store or of Lance in this process fails.
+
+Run by test_connect.py with the server's port and the graph's address; it ends with status 0 when all that it asserts holds.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import lance
+import omnigraph_engine.storage as engine_storage
+import pytest
+from omnigraph_engine.errors import DuplicateKey, GraphExists, InvalidArgument, MissingEndpoint, UnknownType
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from omnigraph_spark import Graph
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+edge Knows: Person -> Person { since: I32? }
+"""
+
+
+def out_of_reach(*_args: Any, **_options: Any) -> NoReturn:
+    raise AssertionError("this process reached for the storage")
+
+
+def poison() -> None:
+    for name in ("get", "put", "put_if_absent", "delete", "list", "size"):
+        assert hasattr(engine_storage.Storage, name), name
+        setattr(engine_storage.Storage, name, out_of_reach)
+    lance.dataset = out_of_reach
+    lance.LanceDataset.__init__ = out_of_reach  # type: ignore[method-assign]
+
+
+def main(port: str, uri: str) -> None:
+    poison()
+    spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    graph = Graph.create(spark, uri, SCHEMA)
+    with pytest.raises(GraphExists):
+        Graph.create(spark, uri, SCHEMA)
+
+    people = spark.createDataFrame([("Ada", 36), ("Bob", 40)], "name string, age int")
+    knows = spark.createDataFrame([("Ada", "Bob", 1840)], "src string, dst string, since int")
+    with graph.transaction(actor="ada", message="the first") as tx:
+        tx.load("Person", people)
+        tx.load("Knows", knows)
+    assert tx.commit is not None
+    assert tx.commit.actor == "ada"
+    assert tx.metrics.tables["node:Person"].rows == 2
+    assert tx.receipt.tables["edge:Knows"].inserted == 1
+
+    with pytest.raises(DuplicateKey) as taken, graph.transaction() as tx:
+        tx.load("Person", people)
+    assert taken.value.details["count"] == 2
+    with pytest.raises(MissingEndpoint, match="Zoe"), graph.transaction() as tx:
+        tx.load("Knows", spark.createDataFrame([("Ada", "Zoe", 1)], knows.schema))
+    with pytest.raises(UnknownType, match="Did you mean 'Person'"):
+        graph.read("Persom")
+    assert len(graph.commits.list()) == 2
+
+    with graph.transaction() as tx:
+        tx.load("Person", spark.createDataFrame([("Ada", 37), ("Cy", 5)], "name string, age int"), "merge")
+    assert (tx.receipt.tables["node:Person"].updated, tx.receipt.tables["node:Person"].inserted) == (1, 1)
+    assert graph.count("Person") == 3
+    assert graph.count("Person", "age > 36") == 2
+    assert graph.read("Person", columns=["name"], filter="age < 10").collect()[0].name == "Cy"
+    first = graph.commits.list()[-2]
+    assert {row.name: row.age for row in graph.read("Person", commit=first.id).collect()} == {"Ada": 36, "Bob": 40}
+    assert [branch.name for branch in graph.branches.list()] == ["main"]
+    assert graph.maintenance.recoveries() == []
+    graph.create_views(prefix="g_")
+    assert spark.sql("SELECT p.age FROM g_Knows k JOIN g_Person p ON k.dst = p.id").collect()[0].age == 40
+
+    more = spark.createDataFrame([("Dot", 7)], "name string, age int")
+    more.write.format("omnigraph").option("node", "Person").mode("append").save(uri)
+    assert spark.read.format("omnigraph").option("node", "Person").load(uri).count() == 4
+    assert spark.read.format("omnigraph").option("table", "commits").load(uri).count() == 4
+    with pytest.raises(PySparkException, match="OG4004"):
+        more.write.format("omnigraph").option("node", "Person").mode("append").save(uri)
+    with pytest.raises(InvalidArgument, match="is not committed"):
+        graph.transaction().receipt  # noqa: B018
+    opened = Graph.open(spark, uri, "ro")
+    assert opened.schema.catalog.nodes.keys() == {"Person"}
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
