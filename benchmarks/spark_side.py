@@ -25,7 +25,7 @@ node Item {
 }
 edge Follows: Item -> Item { weight: I32 }
 """
-ROWS = (2_000_000,)
+ROWS = (2_000_000, 10_000_000)
 TASKS = 4
 ROUNDS = 2  # the better one counts
 

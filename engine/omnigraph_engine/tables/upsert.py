@@ -11,6 +11,7 @@ for a few fragments at a time.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from collections import Counter
@@ -24,12 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.compute import pc
+from omnigraph_engine.errors import StorageError
 from omnigraph_engine.tables.buckets import pair_up
 from omnigraph_engine.tables.fingerprints import contains, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
+
+_log = logging.getLogger(__name__)
 
 Addresses = npt.NDArray[np.uint64]  # of rows: the fragment's number in the upper half, the row's place in the lower
 
@@ -103,7 +107,19 @@ def seal_upsert_parts(table: Table, parts: Sequence[UpsertPart]) -> StagedWrite 
         assert part.addresses is not None  # noqa: S101 - it replaces rows
         return np.frombuffer(table.storage.get(part.addresses), "<u8").astype(np.uint64, copy=False)
 
-    return seal_upsert(table, parts, addresses_of)
+    staged = seal_upsert(table, parts, addresses_of)
+    for part in parts:
+        if part.addresses is not None:
+            _forget(table, part.addresses)
+    return staged
+
+
+def _forget(table: Table, path: str) -> None:
+    """What it said is in the deletions now. One that cannot be deleted is garbage and harms nobody."""
+    try:
+        table.storage.delete(path)
+    except StorageError as error:
+        _log.warning("the object '%s' could not be deleted: %s", path, error.message)
 
 
 def _stage_part(

@@ -81,6 +81,7 @@ def test_the_deletions_of_a_fragment_that_several_workers_touch_are_written_once
     assert staged is not None
     assert (staged.rows_inserted, staged.rows_updated) == (3, 7)
     assert len(staged.updated_fragments) == 3
+    assert table.storage.list(STAGED) == []
     found = lineage(commit(table, staged))
     assert {number for number in found if found[number][0] == 1} == {0, 1, 2, 5, 6, 7, 10, 40, 41, 50}
     assert all(found[number][1] == number for number in STORED)
