@@ -16,7 +16,7 @@ from omnigraph_engine.graph import GraphSchema
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.model import EdgeType
 from omnigraph_engine.write.endpoints import Endpoint, Endpoints
-from omnigraph_engine.write.graph_transaction import load_mode
+from omnigraph_engine.write.graph_transaction import load_mode, refuse_mixed_modes
 from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 
@@ -85,7 +85,7 @@ class Transaction:
             return
         try:
             staged = [part for job in self._jobs for part in job.result()]
-            _refuse_mixed_modes([(part.table_load.table_key, part.table_load.mode) for part in staged])
+            refuse_mixed_modes([(part.table_load.table_key, part.table_load.mode) for part in staged])
         except BaseException:
             self._stop()
             raise
@@ -134,7 +134,7 @@ class Transaction:
         table = self._schema.table_type(type_name)
         chosen = load_mode(mode)
         self._modes.append((table.table_key, chosen))
-        _refuse_mixed_modes(self._modes)
+        refuse_mixed_modes(self._modes)
         endpoints = None
         if isinstance(table, EdgeType):
             endpoints = Endpoints(_endpoint(src, src_key), _endpoint(dst, dst_key))
@@ -187,20 +187,6 @@ def _stop_jobs(spark: SparkSession, tag: str) -> None:
         spark.interruptTag(tag)
     else:
         spark.sparkContext.cancelJobsWithTag(tag)
-
-
-def _refuse_mixed_modes(loads: Sequence[tuple[str, LoadMode]]) -> None:
-    """Two loads of one table would not know of each other's rows, unless both only add."""
-    seen: dict[str, LoadMode] = {}
-    for table_key, mode in loads:
-        earlier = seen.get(table_key)
-        seen[table_key] = mode
-        if earlier is not None and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
-            raise InvalidArgument(
-                f"{table_key} is loaded twice in one transaction, with {earlier.value} and {mode.value}.",
-                details={"table_key": table_key, "modes": [earlier.value, mode.value]},
-                hint="Load each type once, or use two transactions; only append may be repeated.",
-            )
 
 
 def _by_table(staged: Sequence[Staged]) -> dict[str, TableMetrics]:

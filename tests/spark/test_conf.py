@@ -11,8 +11,7 @@ from typing import Any
 
 import pyspark
 import pytest
-
-yaml = pytest.importorskip("yaml", reason="needs PyYAML, which the development tools bring")
+import yaml
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"

@@ -31,6 +31,7 @@ from omnigraph_engine.tables.fingerprints import contains, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
+from omnigraph_engine.tables.streams import PLACED, placed_keys, rows_where
 from omnigraph_engine.tables.table import Table
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ MOST_ADDRESSES = 16_000_000  # gathered at a time
 
 _NONE = np.uint64(2**64 - 1)
 _KEY = pa.schema([pa.field("key", pa.string())])
-_IDS = _KEY.append(pa.field("place", pa.int64()))
 _STORED = _KEY.append(pa.field("_rowid", pa.uint64())).append(pa.field("_rowaddr", pa.uint64()))
 
 
@@ -193,7 +193,7 @@ def _look_up(table: Table, rows: _WaitingRows) -> tuple[npt.NDArray[np.uint64], 
     addresses = np.full(rows.count, _NONE, np.uint64)
     few = rows.ids() if rows.count <= PUSHED_IDS else []
     stored = table.scan(["id", "_rowid", "_rowaddr"], among("id", few))
-    for given, existing in pair_up(rows.placed_ids(), _renamed(stored), _IDS, _STORED):
+    for given, existing in pair_up(rows.placed_ids(), _renamed(stored), PLACED, _STORED):
         hits = _candidates(given["key"], existing)
         if not hits.num_rows:
             continue
@@ -279,19 +279,7 @@ class _WaitingRows:
         return [str(value) for batch in self for value in batch.column("id").to_pylist()]
 
     def placed_ids(self) -> Iterator[pa.RecordBatch]:
-        place = 0
-        for batch in self:
-            places = pa.array(np.arange(place, place + batch.num_rows), pa.int64())
-            place += batch.num_rows
-            yield pa.RecordBatch.from_arrays([batch.column("id"), places], schema=_IDS)
+        return placed_keys(batch.select(["id"]) for batch in self)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """The rows for which ``chosen``, in their order."""
-        place = 0
-        for batch in self:
-            mask = chosen[place : place + batch.num_rows]
-            place += batch.num_rows
-            if mask.all():
-                yield batch
-            elif mask.any():
-                yield batch.filter(pa.array(mask))
+        return rows_where(self, chosen)

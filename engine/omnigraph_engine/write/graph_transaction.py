@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ class GraphTransaction:
     def __init__(self, load: Load, accepted: AcceptedSchema) -> None:
         self._load = load
         self._accepted = accepted
-        self._modes: dict[str, LoadMode] = {}
+        self._modes: list[tuple[str, LoadMode]] = []
         self._parts: list[StagedWrite] = []
         self.receipt: CommitReceipt | None = None
 
@@ -69,14 +69,9 @@ class GraphTransaction:
     ) -> None:
         if self._load.replayed is not None:
             return
-        earlier = self._modes.get(table_key)
-        if not goes_on and earlier is not None and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
-            raise InvalidArgument(
-                f"{table_key} is loaded twice in one transaction, with {earlier.value} and {mode.value}.",
-                details={"table_key": table_key, "modes": [earlier.value, mode.value]},
-                hint="Load each type once, or use two transactions; only append may be repeated.",
-            )
-        self._modes[table_key] = mode
+        if not goes_on:
+            self._modes.append((table_key, mode))
+            refuse_mixed_modes(self._modes)
         staged = self._load.stage(table_key, batches, mode)
         if staged is not None:
             self._parts.append(staged)
@@ -90,6 +85,20 @@ class GraphTransaction:
         raise UnknownType(
             f"The schema has no node or edge type '{name}'.", details={"type": name}, hint=did_you_mean(name, types)
         )
+
+
+def refuse_mixed_modes(loads: Sequence[tuple[str, LoadMode]]) -> None:
+    """Two loads of one table would not know of each other's rows, unless both only add."""
+    seen: dict[str, LoadMode] = {}
+    for table_key, mode in loads:
+        earlier = seen.get(table_key)
+        seen[table_key] = mode
+        if earlier is not None and (earlier, mode) != (LoadMode.APPEND, LoadMode.APPEND):
+            raise InvalidArgument(
+                f"{table_key} is loaded twice in one transaction, with {earlier.value} and {mode.value}.",
+                details={"table_key": table_key, "modes": [earlier.value, mode.value]},
+                hint="Load each type once, or use two transactions; only append may be repeated.",
+            )
 
 
 def load_mode(mode: LoadMode | str) -> LoadMode:

@@ -16,8 +16,6 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
@@ -43,6 +41,7 @@ from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.readback import staged_rows
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
+from omnigraph_engine.tables.streams import rows_where
 from omnigraph_engine.tables.table import Table
 from omnigraph_engine.tables.upsert import UpsertPart, seal_upsert_parts, stage_upsert, stage_upsert_part
 from omnigraph_engine.write.checks import check_rows
@@ -312,7 +311,7 @@ class Load:
         """The same writes without the edges of which a node does not exist: the files that hold some are written anew."""
         kept = dict(staged)
         for key, lost in RelationChecks(view, staged).dangling().items():
-            rows = _rows_where(staged_rows(view.table(key), staged[key]), ~lost)
+            rows = rows_where(staged_rows(view.table(key), staged[key]), ~lost)
             stage = {StageKind.APPEND: stage_append, StageKind.OVERWRITE: stage_overwrite}.get(staged[key].kind)
             again = (stage or stage_upsert)(view.table(key), rows, max_rows_per_file=self._max_rows_per_file)
             self._skipped[key] += int(lost.sum())
@@ -390,13 +389,6 @@ def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
 
 def _gives_ids(batch: pa.RecordBatch) -> bool:
     return "id" in batch.schema.names and batch.column("id").null_count < batch.num_rows
-
-
-def _rows_where(batches: Iterable[pa.RecordBatch], chosen: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    place = 0
-    for batch in batches:
-        yield batch.filter(pa.array(chosen[place : place + batch.num_rows]))
-        place += batch.num_rows
 
 
 def _deleted(write: StagedWrite, rows_before: int) -> int:

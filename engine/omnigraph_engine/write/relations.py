@@ -29,6 +29,7 @@ from omnigraph_engine.tables.fingerprints import Fingerprints, contains, fingerp
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
+from omnigraph_engine.tables.streams import PLACED, placed_keys
 from omnigraph_engine.tables.table import TableDelta
 from omnigraph_engine.write.unique_text import unique_text
 
@@ -42,7 +43,6 @@ FINGERPRINTS_HELD = 32_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
 _KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
-_PLACED = _KEY.append(pa.field("place", pa.int64()))
 _WEIGHED = _KEY.append(pa.field("weight", pa.int64()))
 
 
@@ -94,8 +94,8 @@ class RelationChecks:
                 continue
             lost = np.zeros(write.rows_inserted + write.rows_updated, np.bool_)
             for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
-                ends = _placed(self._rows(write, [role]))
-                for incoming, nodes in pair_up(ends, self._ids_after(f"node:{node_type}", None), _PLACED, _KEY):
+                ends = placed_keys(self._rows(write, [role]))
+                for incoming, nodes in pair_up(ends, self._ids_after(f"node:{node_type}", None), PLACED, _KEY):
                     missing = _strangers(incoming["key"], nodes)
                     lost[incoming["place"].filter(pc.is_in(incoming["key"], value_set=missing)).to_numpy()] = True
             if lost.any():
@@ -399,15 +399,6 @@ def _with_fingerprints(batches: Iterable[pa.RecordBatch], wanted: Fingerprints) 
         found = contains(wanted, fingerprints(batch.column(0)))
         if found.any():
             yield batch.filter(pa.array(found))
-
-
-def _placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Keys with their place in the stream."""
-    place = 0
-    for batch in batches:
-        places = pa.array(np.arange(place, place + batch.num_rows), pa.int64())
-        place += batch.num_rows
-        yield pa.RecordBatch.from_arrays([batch.column(0), places], schema=_PLACED)
 
 
 def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:
