@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
-from datetime import datetime, timezone
+from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from omnigraph_engine.errors import InvalidInput, OmnigraphError
+from omnigraph_engine.branches.merge import MergeOutcome, MergeResult, OnConflict
+from omnigraph_engine.branches.three_way import Granularity, Resolution
+from omnigraph_engine.cli_documents import (
+    branch_json,
+    commit_json,
+    counted,
+    diff_json,
+    merge_json,
+    one_line,
+    print_json,
+    print_merge,
+    print_table,
+    progress,
+    receipt_json,
+    recovery_json,
+    snapshot_json,
+    told_change,
+    what_goes,
+)
+from omnigraph_engine.errors import InvalidInput, MergeConflict, OmnigraphError
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.manifest.audit import RecoveryRecord
-from omnigraph_engine.manifest.dataset import BranchInfo
-from omnigraph_engine.manifest.rows import MAIN, GraphCommit
-from omnigraph_engine.snapshot import Snapshot
-from omnigraph_engine.write.load import CommitReceipt, LoadMode
+from omnigraph_engine.manifest.rows import MAIN
+from omnigraph_engine.write.load import LoadMode
 
 EXIT_FAILED = 1
 EXIT_RETRYABLE = 3
 
-_HELP = """Create, load and inspect OmniGraph graphs.
+_HELP = """Create, load, branch, merge and inspect OmniGraph graphs.
 
 URI is a folder or the URL of a store, such as s3://bucket/social.omni.
 
@@ -43,7 +51,6 @@ A failure is one line on standard error, "error: CODE MESSAGE", and where there 
 """
 
 _Command = Callable[..., None]
-_UNBOUNDED = 100_000  # columns: nothing is cut or folded where no person looks at it
 
 
 class _Group(click.Group):
@@ -53,9 +60,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except OmnigraphError as error:
-            click.echo(f"error: {error.code} {_one_line(error.message)}", err=True)
+            click.echo(f"error: {error.code} {one_line(error.message)}", err=True)
             if error.hint:
-                click.echo(f"hint: {_one_line(error.hint)}", err=True)
+                click.echo(f"hint: {one_line(error.hint)}", err=True)
             ctx.exit(EXIT_RETRYABLE if error.retryable else EXIT_FAILED)
 
 
@@ -68,6 +75,20 @@ def _storage_options(_context: click.Context, _parameter: click.Parameter, pairs
             raise click.BadParameter("expected KEY=VALUE.")
         options[key] = value
     return options
+
+
+def _on_conflict(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> OnConflict:
+    """One word for all types, or TYPE=WORD for each."""
+    words = {word.rpartition("=")[2] for word in given}
+    unknown = words - {choice.value for choice in Resolution}
+    if unknown:
+        raise click.BadParameter(f"'{unknown.pop()}' is not one of {', '.join(choice.value for choice in Resolution)}.")
+    plain = [word for word in given if "=" not in word]
+    if plain and len(given) > 1:
+        raise click.BadParameter("give one word for all types, or TYPE=WORD for each.")
+    if plain:
+        return plain[0]
+    return {name: word for name, _, word in (pair.rpartition("=") for pair in given)}
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -103,7 +124,7 @@ def init(*, uri: str, schema_file: Path, storage: dict[str, str], as_json: bool)
     """Create an empty graph with the schema in SCHEMA_FILE."""
     snapshot = Graph.create(uri, _read_schema(schema_file), storage_options=storage).snapshot()
     if as_json:
-        _print_json({"uri": uri, "commit": snapshot.commit.commit_id, "tables": list(snapshot.tables)})
+        print_json({"uri": uri, "commit": snapshot.commit.commit_id, "tables": list(snapshot.tables)})
     else:
         click.echo(f"Created {uri} with {', '.join(snapshot.tables)}.")
         click.echo(f"Commit {snapshot.commit.commit_id}.")
@@ -119,6 +140,7 @@ def init(*, uri: str, schema_file: Path, storage: dict[str, str], as_json: bool)
     show_default=True,
     help="append refuses ids that exist; merge replaces their rows; overwrite replaces all rows of the types in the file.",
 )
+@click.option("--branch", default=MAIN, show_default=True, help="The branch to load into.")
 @click.option("--actor", help="Who makes the commit.")
 @click.option("--message", help="What the commit is for.")
 def load(
@@ -126,21 +148,22 @@ def load(
     uri: str,
     file: Path,
     mode: str,
+    branch: str,
     actor: str | None,
     message: str | None,
     storage: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Load a file of JSON lines into main as one commit: all of its rows, or none."""
-    with _progress(f"Loading {file}", as_json=as_json):
+    """Load a file of JSON lines into a branch as one commit: all of its rows, or none."""
+    with progress(f"Loading {file}", as_json=as_json):
         graph = Graph.open(uri, storage_options=storage)
-        receipt = graph.load_jsonl(file, mode=mode, actor=actor, message=message)
+        receipt = graph.load_jsonl(file, mode=mode, branch=branch, actor=actor, message=message)
     if as_json:
-        _print_json(_receipt_json(receipt))
+        print_json(receipt_json(receipt))
     elif receipt.commit is None:
         click.echo("Nothing to commit.")
     else:
-        _print_table(
+        print_table(
             ("table", "version", "rows", "inserted", "updated", "deleted"),
             (
                 (key, table.version, table.rows, table.inserted, table.updated, table.deleted)
@@ -168,12 +191,12 @@ def snapshot(
 ) -> None:
     """Show every table of the graph: its key, version, branch and number of rows."""
     shown = _open(uri, storage).snapshot(branch=branch, commit=commit, version=version, timestamp=timestamp)
-    document = _snapshot_json(shown)
+    document = snapshot_json(shown)
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         click.echo(f"{shown.id}, commit {shown.commit.commit_id}")
-        _print_table(("key", "version", "branch", "rows"), (table.values() for table in document["tables"]))
+        print_table(("key", "version", "branch", "rows"), (table.values() for table in document["tables"]))
 
 
 @cli.group()
@@ -188,7 +211,7 @@ def show_schema(*, uri: str, source: bool, storage: dict[str, str], as_json: boo
     """Show the schema as a diagram. With --json: both the diagram and the source text."""
     accepted = _open(uri, storage).schema
     if as_json:
-        _print_json({"diagram": accepted.diagram(), "source": accepted.source})
+        print_json({"diagram": accepted.diagram(), "source": accepted.source})
     elif source:
         click.echo(accepted.source, nl=False)
     else:
@@ -205,7 +228,7 @@ def plan_schema(*, uri: str, new_schema_file: Path, storage: dict[str, str], as_
     """
     plan = _open(uri, storage).schema.plan(_read_schema(new_schema_file))
     if as_json:
-        _print_json(plan.to_json())
+        print_json(plan.to_json())
     elif plan.is_empty:
         click.echo("Nothing to change.")
     else:
@@ -227,12 +250,12 @@ def list_commits(
     *, uri: str, branch: str, actor: str | None, limit: int | None, storage: dict[str, str], as_json: bool
 ) -> None:
     """List the commits of a branch, newest first."""
-    documents = [_commit_json(found) for found in _open(uri, storage).commits.list(branch, actor=actor, limit=limit)]
+    documents = [commit_json(found) for found in _open(uri, storage).commits.list(branch, actor=actor, limit=limit)]
     if as_json:
-        _print_json({"commits": documents})
+        print_json({"commits": documents})
     else:
         columns = ("id", "version", "branch", "created_at", "actor", "message")
-        _print_table(columns, ([document[column] for column in columns] for document in documents))
+        print_table(columns, ([document[column] for column in columns] for document in documents))
 
 
 @commit.command("show")
@@ -240,11 +263,11 @@ def list_commits(
 @click.argument("commit_id", metavar="COMMIT")
 def show_commit(*, uri: str, commit_id: str, storage: dict[str, str], as_json: bool) -> None:
     """Show one commit, whichever branch it was made on."""
-    document = _commit_json(_open(uri, storage).commits.show(commit_id))
+    document = commit_json(_open(uri, storage).commits.show(commit_id))
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
-        _print_table(("field", "value"), document.items())
+        print_table(("field", "value"), document.items())
 
 
 @cli.group()
@@ -256,11 +279,145 @@ def branch() -> None:
 @_on_graph
 def list_branches(*, uri: str, storage: dict[str, str], as_json: bool) -> None:
     """List every branch, main first, then by name."""
-    documents = [_branch_json(info) for info in _open(uri, storage).branches.list()]
+    documents = [branch_json(info) for info in _open(uri, storage).branches.list()]
     if as_json:
-        _print_json({"branches": documents})
+        print_json({"branches": documents})
     else:
-        _print_table(("name", "parent", "parent_version", "created_at"), (document.values() for document in documents))
+        print_table(("name", "parent", "parent_version", "created_at"), (document.values() for document in documents))
+
+
+@branch.command("create")
+@_on_graph
+@click.argument("name")
+@click.option("--from", "from_", default=MAIN, show_default=True, help="A branch or a commit: what the new one shows.")
+def create_branch(*, uri: str, name: str, from_: str, storage: dict[str, str], as_json: bool) -> None:
+    """Make a branch. No data is copied, so it takes the same time for any graph."""
+    info = Graph.open(uri, storage_options=storage).branches.create(name, from_)
+    if as_json:
+        print_json(branch_json(info))
+    else:
+        click.echo(f"Created branch {name} from {info.parent}, version {info.parent_version}.")
+
+
+@branch.command("delete")
+@_on_graph
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do it. Without this nothing is deleted.")
+def delete_branch(*, uri: str, name: str, yes: bool, storage: dict[str, str], as_json: bool) -> None:
+    """Show what deleting a branch would take away; with --yes, delete it.
+
+    The exit code is 0 in both cases.
+    """
+    graph = Graph.open(uri, "rw" if yes else "ro", storage_options=storage)
+    goes = what_goes(graph, name)
+    if yes:
+        graph.branches.delete(name)
+    if as_json:
+        print_json({"branch": name, "deleted": yes, **goes})
+        return
+    if goes["commits"]:
+        columns = ("id", "merged", "created_at", "actor", "message")
+        print_table(columns, ([commit[column] for column in columns] for commit in goes["commits"]))
+    own, lost = len(goes["commits"]), sum(not commit["merged"] for commit in goes["commits"])
+    changed = f", changing {', '.join(goes['tables'])}" if goes["tables"] else ""
+    click.echo(f"{name} has {counted(own, 'commit')} of its own{changed}; {lost} not merged elsewhere.")
+    if yes:
+        click.echo(f"Deleted branch {name}.")
+    elif goes["descendants"]:
+        click.echo(f"It cannot be deleted before {', '.join(goes['descendants'])}, made from it.")
+    else:
+        click.echo("Nothing was deleted. To delete the branch, add --yes.")
+
+
+@cli.command()
+@_on_graph
+@click.argument("source")
+@click.option("--into", default=MAIN, show_default=True, help="The branch that gets the commit.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, conflicts and all, and change nothing.")
+@click.option(
+    "--on-conflict",
+    multiple=True,
+    metavar="[TYPE=]WORD",
+    default=[Resolution.FAIL.value],
+    show_default=True,
+    callback=_on_conflict,
+    help="Who wins where both changed an entity: fail, ours (the branch merged into) or theirs (SOURCE). "
+    "Repeatable with a type: Person=theirs.",
+)
+@click.option(
+    "--granularity",
+    type=click.Choice([choice.value for choice in Granularity]),
+    default=Granularity.ROW.value,
+    show_default=True,
+    help="property: both may change different properties of one entity.",
+)
+@click.option("--delete-branch", is_flag=True, help="Delete SOURCE once it is merged.")
+@click.option("--actor", help="Who makes the commit.")
+@click.option("--message", help="What the commit is for.")
+def merge(
+    *, uri: str, source: str, into: str, dry_run: bool, storage: dict[str, str], as_json: bool, **options: Any
+) -> None:
+    """Bring what the branch SOURCE did into another one, as one commit: all of it, or nothing.
+
+    Conflicts are printed, also those of a dry run, and the exit code is 1 then.
+    """
+    graph = Graph.open(uri, storage_options=storage)
+    with progress(f"Merging {source} into {into}", as_json=as_json):
+        try:
+            result = graph.merge(source, into, dry_run=dry_run, **options)
+        except MergeConflict as conflict:
+            result = MergeResult(
+                MergeOutcome.CONFLICTS,
+                source,
+                into,
+                conflict.details["base"],
+                conflict.details["source"],
+                commit=None,
+                conflicts=conflict.conflicts,
+            )
+    if as_json:
+        print_json(merge_json(result))
+    else:
+        print_merge(result, dry_run=dry_run)
+    if result.outcome is MergeOutcome.CONFLICTS:
+        raise MergeConflict(
+            f"Merging '{source}' into '{into}' has {counted(result.conflicts.num_rows, 'conflict')}.",
+            hint="Nothing was changed. Change one side, or say with --on-conflict which side wins.",
+        )
+    if options["delete_branch"] and not dry_run and not as_json:
+        click.echo(f"Deleted branch {source}.")
+
+
+@cli.command("diff")
+@_on_graph
+@click.argument("from_", metavar="FROM")
+@click.argument("to", default=MAIN, metavar="[TO]")
+@click.option("--type", "type_name", metavar="TYPE", help="Only this node or edge type.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Show at most this many entities of each type, the first by id. All are counted.",
+)
+def show_diff(
+    *, uri: str, from_: str, to: str, type_name: str | None, limit: int, storage: dict[str, str], as_json: bool
+) -> None:
+    """Show which entities are different in TO (main by default) against FROM; each is a branch or a commit."""
+    found = _open(uri, storage).diff(from_, to)
+    only = None if type_name is None else found.after.table(type_name).published.table_key
+    told = {key: diff_json(table, limit) for key, table in found.tables.items() if only in (None, key)}
+    told = {key: document for key, document in told.items() if any(document["counts"].values())}
+    if as_json:
+        print_json({"from": found.before.commit.commit_id, "to": found.after.commit.commit_id, "tables": told})
+    elif not told:
+        click.echo("Nothing is different.")
+    else:
+        for key, document in told.items():
+            click.echo(f"{key}: {', '.join(f'{count} {change}' for change, count in document['counts'].items())}")
+            if document["changes"]:
+                rows = ((change["change"], change["id"], told_change(change)) for change in document["changes"])
+                print_table(("change", "id", "properties"), rows)
 
 
 @cli.group()
@@ -272,12 +429,12 @@ def recovery() -> None:
 @_on_graph
 def list_recoveries(*, uri: str, storage: dict[str, str], as_json: bool) -> None:
     """List every operation that was finished or undone after its writer, newest first."""
-    documents = [_recovery_json(record) for record in _open(uri, storage).maintenance.recoveries()]
+    documents = [recovery_json(record) for record in _open(uri, storage).maintenance.recoveries()]
     if as_json:
-        _print_json({"recoveries": documents})
+        print_json({"recoveries": documents})
     else:
         columns = ("operation", "kind", "commit", "actor", "writer", "created_at")
-        _print_table(columns, ([document[column] for column in columns] for document in documents))
+        print_table(columns, ([document[column] for column in columns] for document in documents))
 
 
 @cli.command()
@@ -286,7 +443,7 @@ def version(*, as_json: bool) -> None:
     """Show which release this is."""
     release = installed_version("omnigraph-spark")
     if as_json:
-        _print_json({"version": release})
+        print_json({"version": release})
     else:
         click.echo(f"omnigraph {release}")
 
@@ -301,93 +458,6 @@ def _read_schema(path: Path) -> str:
         return path.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(f"'{path}' is not UTF-8 text.", details={"path": str(path)}) from error
-
-
-def _snapshot_json(shown: Snapshot) -> dict[str, Any]:
-    return {
-        "id": shown.id,
-        "branch": shown.branch,
-        "version": shown.version,
-        "commit": shown.commit.commit_id,
-        "tables": [
-            {
-                "key": key,
-                "version": table.published.version,
-                "branch": table.published.branch or MAIN,
-                "rows": table.published.row_count,
-            }
-            for key, table in shown.tables.items()
-        ],
-    }
-
-
-def _receipt_json(receipt: CommitReceipt) -> dict[str, Any]:
-    return {
-        "commit": None if receipt.commit is None else _commit_json(receipt.commit),
-        "tables": {key: asdict(table) for key, table in receipt.tables.items()},
-    }
-
-
-def _commit_json(found: GraphCommit) -> dict[str, Any]:
-    return {
-        "id": found.commit_id,
-        "version": found.manifest_version,
-        "branch": found.branch or MAIN,
-        "created_at": _utc(found.created_at / 1_000_000),
-        "parent": found.parent_id,
-        "merged_parent": found.merged_parent_id,
-        "actor": found.actor,
-        "message": found.extra.get("message"),
-    }
-
-
-def _recovery_json(record: RecoveryRecord) -> dict[str, Any]:
-    return {
-        "operation": record.operation_id,
-        "kind": record.kind.value,
-        "commit": record.commit_id,
-        "actor": record.actor,
-        "writer": record.writer_kind,
-        "created_at": record.created_at.isoformat(),
-        "tables": [asdict(table) for table in record.tables],
-    }
-
-
-def _branch_json(info: BranchInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "parent": info.parent,
-        "parent_version": info.parent_version,
-        "created_at": None if info.created_at is None else _utc(info.created_at),
-    }
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _progress(what: str, *, as_json: bool) -> AbstractContextManager[object]:
-    """A spinner for a person who waits; nothing where standard error is a file or a program reads the answer."""
-    if as_json or not sys.stderr.isatty():
-        return nullcontext()
-    return Console(stderr=True).status(Text(what))
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
-
-
-def _print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for row in rows:
-        # Text, because rich would take square brackets in a plain string for markup.
-        table.add_row(*(Text("-" if value is None else str(value), overflow="fold") for value in row))
-    table.columns[0].no_wrap = True
-    Console(highlight=False, width=None if sys.stdout.isatty() else _UNBOUNDED).print(table)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,18 @@ class CommitNotFound(OmnigraphError, LookupError):
     code = "OG1011"
 
 
+class BranchExists(OmnigraphError):
+    """The name of a new branch is taken, or lies within the folder of one that is."""
+
+    code = "OG1013"
+
+
+class BranchHasDescendants(OmnigraphError):
+    """A branch cannot be deleted while others that were made from it live."""
+
+    code = "OG1014"
+
+
 class ReadOnlyGraph(OmnigraphError, PermissionError):
     """A write was asked of a graph opened with ``mode="ro"``."""
 
@@ -154,6 +166,27 @@ class DuplicateTransaction(OmnigraphError):
     """The application's transaction is in the graph already; nothing was done again."""
 
     code = "OG2007"
+
+
+class MergeConflict(OmnigraphError):
+    """Two branches contradict each other; nothing was merged. ``conflicts`` holds every contradiction, as an Arrow table."""
+
+    code = "OG2008"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        hint: str | None = None,
+        conflicts: Any = None,
+    ) -> None:
+        super().__init__(message, details=details, hint=hint)
+        self.conflicts = conflicts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild, arguments = super().__reduce__()
+        return rebuild, arguments, {"conflicts": self.conflicts}
 
 
 # -- OG3: schema --------------------------------------------------------------------------------------------

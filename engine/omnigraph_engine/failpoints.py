@@ -26,10 +26,11 @@ ENVIRONMENT_VARIABLE = "OMNIGRAPH_FAILPOINTS"
 
 
 class Failpoint(str, Enum):
-    """Every durable effect of a commit and of a recovery, in the order in which they happen."""
+    """Every durable effect of a commit, of a recovery and of a branch's life, in the order in which they happen."""
 
     STAGE = "stage.write"
     ARM = "sidecar.arm"
+    FORK = "table.fork"
     COMMIT_TABLE = "table.commit"
     CONFIRM = "sidecar.confirm"
     PUBLISH = "manifest.publish"
@@ -41,6 +42,10 @@ class Failpoint(str, Enum):
     ROLL_FORWARD = "recovery.forward"
     AUDIT = "recovery.audit"
     CLEAN = "recovery.clean"
+    CREATE_BRANCH = "branch.create"
+    BEGIN_BRANCH = "branch.begin"
+    DELETE_BRANCH = "branch.delete"
+    RECLAIM = "branch.reclaim"
 
 
 class Moment(str, Enum):

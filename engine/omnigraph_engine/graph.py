@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
+from omnigraph_engine.branches.branches import Branches, origin
+from omnigraph_engine.branches.diff import GraphDiff, diff
+from omnigraph_engine.branches.merge import Merge, MergeResult, OnConflict
 from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.errors import InvalidArgument, ReadOnlyGraph, UnknownType, did_you_mean
-from omnigraph_engine.history import Branches, Commits, manifest_at, stored_branch
+from omnigraph_engine.history import Commits, manifest_at
 from omnigraph_engine.lifecycle import create_graph, open_graph
 from omnigraph_engine.maintenance.operator import Maintenance
+from omnigraph_engine.manifest.refs import stored_branch
 from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.schema.catalog import parse_catalog
 from omnigraph_engine.schema.contract import SchemaContract
@@ -83,7 +87,7 @@ class Graph:
         self.mode = mode
         self.schema = GraphSchema(contract)
         self.commits = Commits(storage)
-        self.branches = Branches(storage)
+        self.branches = Branches(storage, self._require_writable)
         self.maintenance = Maintenance(storage, recovery)
 
     def __repr__(self) -> str:
@@ -138,6 +142,10 @@ class Graph:
         if mode == "rw":
             recovery.sweep()
         return cls(storage, contract, mode, options, recovery)
+
+    def _require_writable(self) -> None:
+        if self.mode == "ro":
+            raise ReadOnlyGraph(f"'{self.uri}' is open for reading only.", hint='Open it with mode="rw" to write.')
 
     @property
     def uri(self) -> str:
@@ -194,8 +202,7 @@ class Graph:
         skip_dangling: bool = False,
     ) -> Load:
         """The two halves of a transaction, for workers that stage and a coordinator that commits; see ``Load``."""
-        if self.mode == "ro":
-            raise ReadOnlyGraph(f"'{self.uri}' is open for reading only.", hint='Open it with mode="rw" to write.')
+        self._require_writable()
         if (txn_app_id is None) != (txn_version is None):
             raise InvalidArgument("txn_app_id and txn_version belong together.", hint="Give both, or neither.")
         return Load(
@@ -209,6 +216,61 @@ class Graph:
             recovery=self._recovery,
             max_rows_per_file=max_rows_per_file,
             skip_dangling=skip_dangling,
+        )
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        on_conflict: OnConflict = "fail",
+        granularity: str = "row",
+    ) -> MergeResult:
+        """What ``source`` did since the two branches parted is in ``into`` too, as one commit with two parents.
+
+        Args:
+            source: The branch to merge, as it is now; what it commits meanwhile is not merged.
+            into: The branch that gets the commit.
+            actor: Who makes the commit.
+            message: What it is for.
+            dry_run: Say what would happen, conflicts and all, and change nothing.
+            delete_branch: Delete ``source`` once it is merged.
+            on_conflict: ``"fail"``, or which side wins where both changed an entity: ``"ours"`` (``into``) or ``"theirs"``
+                (``source``); or one of these per type, by name.
+            granularity: ``"property"`` lets both sides change different properties of one entity.
+
+        Raises:
+            MergeConflict: the sides contradict each other; nothing was changed. Its ``conflicts`` are data.
+        """
+        self._require_writable()
+        merge = Merge(
+            self._storage,
+            self._contract,
+            source,
+            into,
+            actor=actor,
+            message=message,
+            on_conflict=on_conflict,
+            granularity=granularity,
+            lease=self._options.lease,
+            recovery=self._recovery,
+        )
+        if delete_branch:
+            self.branches.check_deletable(source)
+        result = merge.run(dry_run=dry_run)
+        if delete_branch and not dry_run:
+            self.branches.delete(source)
+        return result
+
+    def diff(self, from_: str, to: str = MAIN) -> GraphDiff:
+        """What is different in ``to`` against ``from_``; each is a branch or a commit."""
+        return diff(
+            Snapshot(self._storage, origin(self._storage, from_).state),
+            Snapshot(self._storage, origin(self._storage, to).state),
         )
 
     def load(

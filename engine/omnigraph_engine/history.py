@@ -1,23 +1,17 @@
-"""Which commits and branches a graph has, and which manifest version a point in its history is."""
+"""Which commits a graph has, and which manifest version a point in its history is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 
 from omnigraph_engine.errors import CommitNotFound, InvalidArgument
-from omnigraph_engine.manifest.dataset import BranchInfo, Manifest, list_branches, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_manifest
+from omnigraph_engine.manifest.refs import stored_branch
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
-from omnigraph_engine.manifest.state import commits, find_commit
 from omnigraph_engine.storage import Storage
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def stored_branch(name: str) -> str | None:
-    """A branch as the manifest spells it: main is the absence of a name."""
-    return None if name == MAIN else name
 
 
 class Commits:
@@ -30,14 +24,13 @@ class Commits:
         """The commits visible on a branch, newest first: its own, then those it inherited."""
         if limit is not None and limit < 0:
             raise InvalidArgument(f"limit is {limit}; it must not be negative.")
-        found: Iterator[GraphCommit] = commits(open_manifest(self._storage, stored_branch(branch)).rows)
+        found = open_manifest(self._storage, stored_branch(branch)).commits()
         return list(islice((commit for commit in found if actor is None or commit.actor == actor), limit))
 
     def show(self, commit_id: str) -> GraphCommit:
         """One commit, whichever branch it was made on."""
-        for info in list_branches(self._storage):
-            manifest = open_manifest(self._storage, stored_branch(info.name))
-            commit = find_commit(manifest.rows, commit_id)
+        for manifest in living_manifests(self._storage):
+            commit = manifest.find_commit(commit_id)
             if commit is not None:
                 return commit
         raise CommitNotFound(
@@ -45,17 +38,6 @@ class Commits:
             details={"commit": commit_id},
             hint="graph.commits.list(branch) shows the commits of a branch.",
         )
-
-
-class Branches:
-    """The branches of a graph."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    def list(self) -> list[BranchInfo]:
-        """Every branch, main first, then by name."""
-        return list_branches(self._storage)
 
 
 def manifest_at(
@@ -98,7 +80,7 @@ def manifest_at(
 
 def _commit_at(storage: Storage, branch: str | None, moment: datetime) -> GraphCommit:
     micros = (moment - _EPOCH) // timedelta(microseconds=1)  # a float of seconds would be off by one here and there
-    for commit in commits(open_manifest(storage, branch).rows):
+    for commit in open_manifest(storage, branch).commits():
         if commit.created_at <= micros:
             return commit
     raise CommitNotFound(

@@ -24,7 +24,8 @@ from omnigraph_engine.errors import (
     SchemaContractBroken,
     StorageError,
 )
-from omnigraph_engine.manifest.dataset import MANIFEST, Manifest, create_manifest, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, create_manifest, open_manifest
+from omnigraph_engine.manifest.refs import MANIFEST
 from omnigraph_engine.manifest.rows import GraphCommit, GraphHead, Row, TableRegistration, TableVersion
 from omnigraph_engine.manifest.state import ManifestState
 from omnigraph_engine.schema.arrow import table_schema

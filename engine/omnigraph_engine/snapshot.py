@@ -20,14 +20,14 @@ class SnapshotTable:
     def __init__(self, storage: Storage, published: PublishedTable) -> None:
         self.published = published
         self.ref = TableRef(published.table_key, published.location, published.branch, published.version)
-        self._table = Table(storage, self.ref)
+        self.table = Table(storage, self.ref)
 
     def __repr__(self) -> str:
         return f"SnapshotTable({self.published.table_key!r}, version={self.published.version})"
 
     @property
     def schema(self) -> pa.Schema:
-        return self._table.schema
+        return self.table.schema
 
     def to_arrow(
         self,
@@ -36,7 +36,7 @@ class SnapshotTable:
         limit: int | None = None,
     ) -> pa.Table:
         """The matching rows in memory. Use ``to_batches`` for tables that do not fit."""
-        return self._table.scan(columns, filter, limit).read_all()
+        return self.table.scan(columns, filter, limit).read_all()
 
     def to_batches(
         self,
@@ -45,15 +45,15 @@ class SnapshotTable:
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The matching rows as a stream of batches, in stored order."""
-        yield from self._table.scan(columns, filter, limit)
+        yield from self.table.scan(columns, filter, limit)
 
     def count(self, filter: str | None = None) -> int:  # noqa: A002
         """How many rows match; without a filter the manifest knows, and no table is opened."""
-        return self.published.row_count if filter is None else self._table.count(filter)
+        return self.published.row_count if filter is None else self.table.count(filter)
 
     def fragments(self) -> list[FragmentInfo]:
         """The parts that workers can scan independently."""
-        return self._table.fragments()
+        return self.table.fragments()
 
 
 class Snapshot:

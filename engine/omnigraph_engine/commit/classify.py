@@ -57,14 +57,14 @@ def landed_steps(intent: TableIntent, above: Sequence[str | None]) -> int:
 def classify(intent: TableIntent, facts: TableFacts) -> Standing:
     """How far the operation got with this table."""
     same_line = facts.pin is not None and facts.pin.branch == intent.branch
-    if facts.pin is not None and same_line and facts.head < facts.pin.version:
+    if facts.pin is not None and same_line and not intent.adopts and facts.head < facts.pin.version:
         return Standing.IMPOSSIBLE
     steps = landed_steps(intent, facts.above)
     whole = steps == len(intent.transactions)
     if facts.pin == intent.pin and steps == len(facts.above):  # nobody but the operation has moved the table
-        unpublished = Standing.LANDED if whole else Standing.INCOMPLETE
-        return unpublished if steps else Standing.NOT_MOVED
-    if whole and same_line and facts.pin is not None and facts.pin.version > intent.expected_version:
+        unfinished = Standing.INCOMPLETE if steps else Standing.NOT_MOVED
+        return Standing.LANDED if whole else unfinished
+    if whole and same_line and facts.pin is not None and facts.pin.version >= intent.final_version:
         return Standing.PUBLISHED
     return Standing.MOVED_BY_OTHER
 

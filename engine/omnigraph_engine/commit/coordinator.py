@@ -18,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ulid import ULID
 
+from omnigraph_engine.commit.lines import new_line, owns
 from omnigraph_engine.commit.recovery import Fate, settle
 from omnigraph_engine.commit.sidecar import (
     RECOVERY,
@@ -33,6 +35,8 @@ from omnigraph_engine.commit.sidecar import (
 )
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
+    BranchNotFound,
+    GraphDamaged,
     ObjectExists,
     OmnigraphError,
     OperationUndone,
@@ -42,11 +46,12 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.failpoints import Failpoint, effect
 from omnigraph_engine.manifest.dataset import Manifest, open_manifest
-from omnigraph_engine.manifest.publisher import Publication, publish
+from omnigraph_engine.manifest.publisher import Publication, TablePin, publish
+from omnigraph_engine.manifest.refs import read_ref
 from omnigraph_engine.manifest.rows import AppTransaction, GraphCommit, TableVersion
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import manifest_path, transaction_uuid
-from omnigraph_engine.tables.heads import commit_staged
+from omnigraph_engine.tables.heads import commit_staged, fork
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
 
@@ -77,13 +82,24 @@ class TableChange:
 
 
 @dataclass(frozen=True)
+class TableAdoption:
+    """A commit that publishes a version of a table which another branch has made."""
+
+    table_key: str
+    version: TablePin
+    rows_after: int
+
+
+@dataclass(frozen=True)
 class CommitPlan:
     """Everything that one graph commit does, staged and validated."""
 
     kind: WriterKind
     changes: tuple[TableChange, ...]
+    adoptions: tuple[TableAdoption, ...] = ()
+    merged: Manifest | None = None  # what a merge brings in; its branch must live until the commit is visible
     actor: str | None = None
-    message: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)  # of the commit: its message and what else is told of it
     app_transaction: tuple[str, int] | None = None  # application id and its own version number
     # Called when a table that validation read has moved by the time of the publish. It looks at what moved and raises
     # when the plan no longer holds. Without it any such move is a conflict.
@@ -125,6 +141,7 @@ class Coordinator:
         self._clock = clock
         self._lease = lease
         self._held_since = 0.0
+        self._operation_id = new_operation_id()
         self._sidecar = self._armed()
 
     def run(self) -> Committed:
@@ -138,8 +155,13 @@ class Coordinator:
         self._arm()
         landed = 0
         try:
+            self._check_merged()
             with self._clock.phase("commit"):
-                for change, intent in zip(self._changes, self._sidecar.tables, strict=True):
+                for change, intent in zip(self._changes, self._sidecar.tables, strict=False):
+                    if intent.forks:
+                        self._hold()
+                        with effect(Failpoint.FORK):
+                            fork(self._transaction.table(intent.table_key), str(intent.branch))
                     for number, step in enumerate(change.steps):
                         self._hold()
                         self._commit_step(intent, intent.expected_version + number, step)
@@ -165,36 +187,60 @@ class Coordinator:
     def _armed(self) -> Sidecar:
         transaction, plan = self._transaction, self._plan
         commit_id = str(ULID())
+        written = {*(change.table_key for change in plan.changes), *(table.table_key for table in plan.adoptions)}
         return Sidecar(
-            operation_id=new_operation_id(),
+            operation_id=self._operation_id,
             branch=transaction.state.branch,
             actor=plan.actor,
             writer_kind=plan.kind.value,
-            tables=tuple(self._intent(change) for change in self._changes),
+            tables=(*map(self._intent, self._changes), *map(self._adopted, plan.adoptions)),
             authority=transaction.authority,
             commit_id=commit_id,
             rollback_commit_id=str(ULID()),
             created_at=now_micros(),
-            read_set={
-                key: pin
-                for key, pin in transaction.read_set.items()
-                if all(key != change.table_key for change in self._changes)
-            },
-            extra={} if plan.message is None else {"message": plan.message},
+            read_set={key: pin for key, pin in transaction.read_set.items() if key not in written},
+            extra=plan.extra,
             app_transaction=None if plan.app_transaction is None else AppTransaction(*plan.app_transaction, commit_id),
+            merged_commit_id=None if plan.merged is None else plan.merged.state.head.commit_id,
             lease=self._lease,
         )
 
     def _intent(self, change: TableChange) -> TableIntent:
         published = self._transaction.published(change.table_key)
+        branch = self._transaction.manifest.info
+        owned = owns(branch, published.branch)
         return TableIntent(
             table_key=change.table_key,
             identity=published.identity,
-            branch=published.branch,
+            branch=published.branch if owned else new_line(branch, self._operation_id),
             expected_version=published.version,
             transactions=tuple(step.transaction_uuid for step in change.steps),
             rows_after=change.rows_after,
+            replaces=None if owned else self._transaction.pin(change.table_key),
         )
+
+    def _adopted(self, adoption: TableAdoption) -> TableIntent:
+        return TableIntent(
+            table_key=adoption.table_key,
+            identity=self._transaction.published(adoption.table_key).identity,
+            branch=adoption.version.branch,
+            expected_version=adoption.version.version,
+            transactions=(),
+            rows_after=adoption.rows_after,
+            replaces=self._transaction.pin(adoption.table_key),
+        )
+
+    def _check_merged(self) -> None:
+        """Whoever deletes a branch removes the ref first, and keeps the lines that sidecars name. So once ours is armed, a
+        ref that still stands means that the lines we adopt are safe.
+        """
+        merged = self._plan.merged
+        if merged is not None and read_ref(self._storage, merged.info.name) != merged.info:
+            raise VersionConflict(
+                f"The branch '{merged.info.name}' was deleted while it was being merged.",
+                details={"table_key": f"branch:{merged.info.name}", "expected": merged.info.life, "actual": None},
+                hint="Nothing of it was merged.",
+            )
 
     def _arm(self) -> None:
         """Phase A. When it fails, nothing has happened; a sidecar that landed after all owns nothing and is removed."""
@@ -244,7 +290,7 @@ class Coordinator:
                 raise
 
     def _table(self, intent: TableIntent, version: int) -> Table:
-        if version == intent.expected_version:
+        if version == intent.expected_version and not intent.forks:
             return self._transaction.table(intent.table_key)
         return Table(self._storage, intent.ref(version))
 
@@ -263,6 +309,7 @@ class Coordinator:
             created_at=sidecar.created_at,
             extra=sidecar.extra,
             app_transaction=sidecar.app_transaction,
+            merged_commit_id=sidecar.merged_commit_id,
         )
 
     def _turn(self) -> float:
@@ -297,6 +344,18 @@ class Coordinator:
                 f"Whether commit {sidecar.commit_id} is visible could not be found out: {failure.message}",
                 details={"commit_id": sidecar.commit_id, "operation_id": sidecar.operation_id},
                 hint="Once the store answers again, graph.commits.show(commit_id) tells; the next write settles it.",
+            ) from error
+        if fate is Fate.DISCARDED:
+            raise BranchNotFound(
+                f"The branch '{sidecar.branch}' was deleted while commit {sidecar.commit_id} was under way.",
+                details={"branch": sidecar.branch},
+                hint="Nothing of it is visible.",
+            ) from error
+        if settled is None and isinstance(error, GraphDamaged) and any(intent.forks for intent in sidecar.tables):
+            raise OperationUndone(
+                f"Operation {sidecar.operation_id} was taken for abandoned and undone.",
+                details={"operation_id": sidecar.operation_id},
+                hint="Nothing of it is visible. Retry; give a longer lease where pauses are normal.",
             ) from error
         if settled is None:
             raise error

@@ -18,12 +18,14 @@ from enum import Enum
 from itertools import count
 
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
+from omnigraph_engine.commit.shown import shown_lines
 from omnigraph_engine.commit.sidecar import Sidecar, TableIntent, now_micros
 from omnigraph_engine.commit.watch import Watch
 from omnigraph_engine.errors import (
     BranchNotFound,
     GraphDamaged,
     PublishContention,
+    SidecarUnreadable,
     StorageError,
     VersionConflict,
     WriterBusy,
@@ -36,7 +38,7 @@ from omnigraph_engine.manifest.rows import MAIN, Abort, AbortState, TableVersion
 from omnigraph_engine.schema.contract import STATE_FILE, recorded_ir_hash
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import manifest_path, transaction_uuid
-from omnigraph_engine.tables.heads import head_version, restore
+from omnigraph_engine.tables.heads import drop_line, head_version, line_exists, restore
 from omnigraph_engine.tables.table import Table
 
 _log = logging.getLogger(__name__)
@@ -152,8 +154,18 @@ def _facts(storage: Storage, manifest: Manifest, intent: TableIntent) -> TableFa
         if published is not None and published.identity == intent.identity
         else None
     )
-    head = head_version(storage, intent.ref(intent.expected_version))
+    head = _head(storage, intent)
     return TableFacts(pin, head, _above(storage, intent, head))
+
+
+def _head(storage: Storage, intent: TableIntent) -> int:
+    """The newest version on the operation's line. A line that it adopts from is not its own and moves as it pleases; one that
+    it has not forked yet has not moved.
+    """
+    ref = intent.ref(intent.expected_version)
+    if intent.adopts or (intent.forks and not line_exists(storage, ref)):
+        return intent.expected_version
+    return head_version(storage, ref)
 
 
 def _above(storage: Storage, intent: TableIntent, head: int) -> list[str | None]:
@@ -189,6 +201,7 @@ def _intended(storage: Storage, sidecar: Sidecar) -> Publication:
         extra=sidecar.extra,
         app_transaction=sidecar.app_transaction,
         operation_id=sidecar.operation_id,
+        merged_commit_id=sidecar.merged_commit_id,
     )
 
 
@@ -217,8 +230,14 @@ def _undo(storage: Storage, sidecar: Sidecar, intent: TableIntent) -> None:
     """The table holds what it held before the operation, and no later commit of the operation can land on it.
 
     Also a table that the operation had not reached is moved, to the same content: its writer may be about to commit there.
+    A line of the operation's own is just dropped: nothing that lands on it can ever be named.
     """
-    head = head_version(storage, intent.ref(intent.expected_version))
+    if intent.adopts:
+        return
+    if intent.forks:
+        drop_line(storage, intent.ref(intent.expected_version))
+        return
+    head = _head(storage, intent)
     above = _above(storage, intent, head)
     mark = undo_uuid(sidecar, intent)
     if mark in above:
@@ -260,7 +279,7 @@ def _converge(storage: Storage, sidecar: Sidecar) -> None:
 
 
 def _undone_version(storage: Storage, sidecar: Sidecar, intent: TableIntent) -> int | None:
-    head = head_version(storage, intent.ref(intent.expected_version))
+    head = _head(storage, intent)
     above = _above(storage, intent, head)
     mark = undo_uuid(sidecar, intent)
     return intent.expected_version + 1 + above.index(mark) if mark in above else None
@@ -301,7 +320,18 @@ def _audited(storage: Storage, record: RecoveryRecord) -> bool:
 
 
 def _discard(storage: Storage, sidecar: Sidecar) -> Fate:
-    """The branch is gone and its forks with it: nothing of the operation can become visible."""
+    """The branch is gone: nothing of the operation can become visible any more.
+
+    A line that it forked may be shown elsewhere all the same, if it was published before, and adopted.
+    """
+    lines = [intent.ref(intent.expected_version) for intent in sidecar.tables if intent.forks]
+    try:
+        shown = shown_lines(storage, but=sidecar.operation_id) if lines else set()
+        for line in lines:
+            if line.branch not in shown:
+                drop_line(storage, line)
+    except SidecarUnreadable as error:  # nobody knows which lines that one names, so none is dropped
+        _log.warning("lines of operation %s stay: %s", sidecar.operation_id, error.message)
     if _audited(storage, _record(storage, sidecar, Fate.DISCARDED)):
         _forget(storage, sidecar)
     return Fate.DISCARDED

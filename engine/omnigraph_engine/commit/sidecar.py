@@ -17,6 +17,7 @@ from typing import Any
 from ulid import ULID
 
 from omnigraph_engine.manifest.publisher import TablePin
+from omnigraph_engine.manifest.refs import Identifier
 from omnigraph_engine.manifest.rows import AppTransaction
 from omnigraph_engine.schema.identity import TableIdentity, table_location
 from omnigraph_engine.storage import Storage
@@ -43,7 +44,12 @@ class EffectPhase(str, Enum):
 
 @dataclass(frozen=True)
 class TableIntent:
-    """What an operation does to one table: its transactions land at the versions right above ``expected_version``."""
+    """What an operation does to one table: its transactions land at the versions right above ``expected_version``.
+
+    Usually that version is the published one. An operation on a branch that has no line of the table yet forks one first:
+    the line is the operation's own and the published version is on another. One without transactions adopts a version that
+    stands already.
+    """
 
     table_key: str
     identity: TableIdentity
@@ -51,6 +57,7 @@ class TableIntent:
     expected_version: int
     transactions: tuple[str | None, ...]  # Lance transaction uuids; None when the writer recorded none (version 1)
     rows_after: int | None  # None: not recorded, count them
+    replaces: TablePin | None = None  # what is published before, where that is not the version it starts from
 
     @property
     def final_version(self) -> int:
@@ -58,7 +65,16 @@ class TableIntent:
 
     @property
     def pin(self) -> TablePin:
-        return TablePin(self.expected_version, self.branch)
+        """What the manifest publishes before the operation."""
+        return self.replaces or TablePin(self.expected_version, self.branch)
+
+    @property
+    def adopts(self) -> bool:
+        return not self.transactions
+
+    @property
+    def forks(self) -> bool:
+        return not self.adopts and self.pin.branch != self.branch
 
     def ref(self, version: int) -> TableRef:
         return TableRef(self.table_key, table_location(self.table_key, self.identity), self.branch, version)
@@ -68,7 +84,7 @@ class TableIntent:
 class Authority:
     """The view that the operation was prepared on."""
 
-    branch_identifier: tuple[tuple[int, str], ...]  # which life of the branch; empty for main
+    branch_identifier: Identifier  # which life of the branch; empty for main
     graph_head: str | None
     schema_identity_domain: str | None = None
     schema_ir_hash: str | None = None
@@ -90,6 +106,7 @@ class Sidecar:
     read_set: Mapping[str, TablePin] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)  # of the commit: message and metrics
     app_transaction: AppTransaction | None = None
+    merged_commit_id: str | None = None  # the commit that a merge brings in: the second parent
     phase: EffectPhase = EffectPhase.ARMED
     lease: float = DEFAULT_LEASE
     beat: int = 0  # how often the writer has said that it lives
@@ -147,6 +164,7 @@ def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
         "actor_id": sidecar.actor,
         "writer_kind": sidecar.writer_kind,
         "tables": [_table(intent, storage, sidecar.phase) for intent in sidecar.tables],
+        **({} if sidecar.merged_commit_id is None else {"merge_source_commit_id": sidecar.merged_commit_id}),
         "schema_apply_manifest_published": False,
         "protocol_v3": {
             "authority": None
@@ -162,7 +180,7 @@ def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
                 "graph_commit_id": sidecar.commit_id,
                 "branch": sidecar.branch,
                 "actor_id": sidecar.actor,
-                "merged_parent_commit_id": None,
+                "merged_parent_commit_id": sidecar.merged_commit_id,
                 "created_at": sidecar.created_at,
             },
             "rollback_graph_commit_id": sidecar.rollback_commit_id,
@@ -174,6 +192,7 @@ def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
                     "planned_transaction": {"read_version": intent.expected_version, "uuid": intent.transactions[0]},
                 }
                 for intent in sidecar.tables
+                if not intent.adopts
             ],
             "intended_delta": {
                 "table_updates": [
@@ -192,9 +211,10 @@ def _document(sidecar: Sidecar, storage: Storage) -> dict[str, Any]:
             "beat": sidecar.beat,
             "transactions": {intent.table_key: list(intent.transactions) for intent in sidecar.tables},
             "rows_after": {intent.table_key: intent.rows_after for intent in sidecar.tables},
-            "read_set": {
-                key: {"version": pin.version, "branch": pin.branch} for key, pin in sorted(sidecar.read_set.items())
+            "replaces": {
+                intent.table_key: _pin(intent.replaces) for intent in sidecar.tables if intent.replaces is not None
             },
+            "read_set": {key: _pin(pin) for key, pin in sorted(sidecar.read_set.items())},
             "commit": dict(sidecar.extra),
             "txn": None
             if sidecar.app_transaction is None
@@ -216,6 +236,10 @@ def _table(intent: TableIntent, storage: Storage, phase: EffectPhase) -> dict[st
     if intent.branch is not None:
         table["table_branch"] = intent.branch
     return table
+
+
+def _pin(pin: TablePin) -> dict[str, Any]:
+    return {"version": pin.version, "branch": pin.branch}
 
 
 def _identity(identity: TableIdentity) -> dict[str, int]:

@@ -95,13 +95,12 @@ def _sidecar(path: str, document: Mapping[str, Any]) -> Sidecar:
         commit_id=commit_id,
         rollback_commit_id=protocol.get("rollback_graph_commit_id") or _derived_ulid(operation_id),
         created_at=int(lineage.get("created_at") or document["started_at"]),
-        read_set={
-            key: TablePin(int(pin["version"]), pin["branch"]) for key, pin in (ours.get("read_set") or {}).items()
-        },
+        read_set={key: _pin(pin) for key, pin in (ours.get("read_set") or {}).items()},
         extra=ours.get("commit") or {},
         app_transaction=None
         if transaction is None
         else AppTransaction(transaction["app_id"], int(transaction["version"]), commit_id),
+        merged_commit_id=lineage.get("merged_parent_commit_id"),
         phase=EffectPhase(protocol.get("effect_phase", EffectPhase.ARMED.value)),
         lease=float(ours.get("lease_seconds", DEFAULT_LEASE)),
         beat=int(ours.get("beat", 0)),
@@ -114,17 +113,24 @@ def _intent(table: Mapping[str, Any], protocol: Mapping[str, Any], ours: Mapping
         effect["planned_transaction"]["uuid"] for effect in protocol.get("effects", ()) if effect["table_key"] == key
     ]
     chain = (ours.get("transactions") or {}).get(key)
-    transactions = tuple(chain or planned or [None] * (int(table["post_commit_pin"]) - expected))
-    if not transactions:
-        raise ValueError(f"it plans no commit of {key}")
+    if chain is None:
+        chain = planned or [None] * (int(table["post_commit_pin"]) - expected)
+    replaces = (ours.get("replaces") or {}).get(key)
+    if not chain and replaces is None:
+        raise ValueError(f"it plans nothing for {key}")
     return TableIntent(
         table_key=key,
         identity=_identity(table),
         branch=table.get("table_branch"),
         expected_version=expected,
-        transactions=transactions,
+        transactions=tuple(chain),
         rows_after=(ours.get("rows_after") or {}).get(key),
+        replaces=None if replaces is None else _pin(replaces),
     )
+
+
+def _pin(pin: Mapping[str, Any]) -> TablePin:
+    return TablePin(int(pin["version"]), pin["branch"])
 
 
 def _identity(table: Mapping[str, Any]) -> TableIdentity:

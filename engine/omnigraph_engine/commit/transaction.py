@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph_engine.commit.sidecar import Authority
 from omnigraph_engine.errors import SchemaChanged
-from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, give_first_version, open_manifest
 from omnigraph_engine.manifest.publisher import TablePin
 from omnigraph_engine.manifest.state import ManifestState, PublishedTable
 from omnigraph_engine.schema.contract import STATE_FILE, SchemaContract, recorded_ir_hash
@@ -76,4 +76,8 @@ def capture(storage: Storage, contract: SchemaContract, branch: str | None) -> W
         raise SchemaChanged(
             f"The schema of '{storage.root}' was changed after it was opened.", hint="Open the graph again."
         )
-    return WriteTransaction(storage, open_manifest(storage, branch), contract)
+    manifest = open_manifest(storage, branch)
+    if manifest.borrowed:  # its creator died half-way
+        give_first_version(storage, manifest.info)
+        manifest = open_manifest(storage, branch)
+    return WriteTransaction(storage, manifest, contract)

@@ -1,16 +1,17 @@
-"""``__manifest`` as a Lance dataset: creating it, opening a branch or a version of it, listing its branches."""
+"""``__manifest`` as a Lance dataset: creating it, opening a branch or a version of it, giving a branch its first version."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
 
 import lance
 import pyarrow as pa
 from lance import LanceDataset
+from lance.dataset import LanceOperation, Transaction
+from lance.fragment import write_fragments
 
+from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import (
     BranchNotFound,
     CommitNotFound,
@@ -18,33 +19,33 @@ from omnigraph_engine.errors import (
     GraphTooNew,
     GraphTooOld,
     ObjectNotFound,
+    StorageError,
+    VersionConflict,
     did_you_mean,
+)
+from omnigraph_engine.manifest.refs import (
+    MAIN_BRANCH,
+    MANIFEST,
+    BranchInfo,
+    Identifier,
+    list_refs,
+    read_ref,
+    stored_branch,
 )
 from omnigraph_engine.manifest.rows import (
     INTERNAL_SCHEMA_VERSION,
     MAIN,
     MANIFEST_SCHEMA,
     STAMP_KEY,
+    BranchStart,
     GraphCommit,
     Row,
     to_table,
 )
-from omnigraph_engine.manifest.state import ManifestState, find_commit, rebuild
+from omnigraph_engine.manifest.state import ManifestState, commits, find_commit, rebuild
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.exact import lance_errors, one_line
-
-MANIFEST = "__manifest"
-
-
-@dataclass(frozen=True)
-class BranchInfo:
-    """A branch of the graph: a Lance branch of its manifest."""
-
-    name: str
-    parent: str | None  # None for main itself
-    parent_version: int | None  # the manifest version it was forked at
-    created_at: int | None  # seconds since the epoch
-    identifier: tuple[tuple[int, str], ...]  # which life of the name this is; empty for main
+from omnigraph_engine.tables.exact import commit_exact, lance_errors, one_line
+from omnigraph_engine.tables.staged import new_transaction_uuid
 
 
 class Manifest:
@@ -55,12 +56,21 @@ class Manifest:
         storage: Storage,
         branch: str | None,
         dataset: LanceDataset,
-        branch_identifier: tuple[tuple[int, str], ...] = (),
+        info: BranchInfo = MAIN_BRANCH,
+        *,
+        borrowed: bool = False,
     ) -> None:
         self.storage = storage
         self.branch = branch
-        self.branch_identifier = branch_identifier
+        self.info = info
+        self.borrowed = (
+            borrowed  # the branch has no version of its own yet; this is the one of its parent that it starts from
+        )
         self._dataset = dataset
+
+    @property
+    def branch_identifier(self) -> Identifier:
+        return self.info.identifier
 
     @property
     def version(self) -> int:
@@ -73,12 +83,28 @@ class Manifest:
 
     @cached_property
     def state(self) -> ManifestState:
-        return rebuild(self.rows, branch=self.branch, version=self.version)
+        return rebuild(self.rows, branch=self.branch, version=self.version, lineage=self._lineage())
+
+    def commits(self) -> Iterator[GraphCommit]:
+        """The commits visible here, newest first: the branch's own, then those it inherited. Decoded as they are asked for."""
+        return commits(self.rows, self._lineage())
+
+    def _lineage(self) -> Iterator[str | None]:
+        """The branch, the one it was made from, and so on up to main. Refs are read as far as they are needed."""
+        yield self.branch
+        info: BranchInfo | None = self.info
+        while info is not None and info.parent is not None:
+            yield stored_branch(info.parent)
+            info = read_ref(self.storage, info.parent)
 
     def is_overtaken(self) -> bool:
         """Whether the branch has a newer version by now."""
         with lance_errors("Looking for the newest version of the manifest"):
             return int(self._dataset.latest_version) != self.version
+
+    def holds(self, start: BranchStart) -> bool:
+        """Whether the branch has begun: a version from before it does not say so."""
+        return bool(pc.any(pc.equal(self.rows["object_id"], start.object_id)).as_py())
 
     def find_commit(self, commit_id: str) -> GraphCommit | None:
         """The commit of that id, when it is visible here."""
@@ -106,6 +132,8 @@ def create_manifest(storage: Storage, rows: Iterable[Row]) -> None:
 def open_manifest(storage: Storage, branch: str | None = None, version: int | None = None) -> Manifest:
     """The manifest of a branch (None is main), at its newest version or at the one given.
 
+    A branch whose creation died before its first version was written shows what that version will hold.
+
     Raises:
         ObjectNotFound: there is no manifest here at all.
         BranchNotFound: the graph has no such branch.
@@ -114,38 +142,128 @@ def open_manifest(storage: Storage, branch: str | None = None, version: int | No
     """
     if branch is None:
         return Manifest(storage, None, _open(storage, None, version))
-    known = {info.name: info for info in list_branches(storage)}
-    if branch not in known:
-        raise BranchNotFound(
-            f"The graph has no branch '{branch}'.",
-            details={"branch": branch},
-            hint=did_you_mean(branch, known),
-        )
-    return Manifest(storage, branch, _open(storage, branch, version), known[branch].identifier)
+    info = read_ref(storage, branch)
+    if info is None:
+        raise branch_not_found(storage, branch)
+    try:
+        if version is not None and version <= (info.residue or 0):
+            raise _no_version(branch, version)
+        own = Manifest(storage, branch, _open(storage, branch, version), info)
+        if info.residue is None or own.holds(BranchStart(info.life)):
+            return own
+        if version is not None:
+            raise _no_version(branch, version)
+    except ObjectNotFound:
+        pass
+    if not _parent_lives(storage, info):  # it died with its creator; nobody has ever used it
+        raise branch_not_found(storage, branch)
+    return Manifest(storage, branch, _parent_dataset(storage, info), info, borrowed=True)
+
+
+def open_former(storage: Storage, branch: str | None, version: int) -> Manifest:
+    """A version of a branch that may have been deleted since: what it wrote is there until it is cleaned up."""
+    return Manifest(storage, branch, _open(storage, branch, version))
 
 
 def list_branches(storage: Storage) -> list[BranchInfo]:
-    """Every branch, main first, then by name; the engine's own are not shown.
+    """Every branch, main first, then by name. One whose creator died when its parent had gone never came to be."""
+    refs = list_refs(storage)
+    lives = {info.identifier for info in refs}
+    return [info for info in refs if info.identifier[:-1] in lives or _has_begun(storage, info)]
 
-    A branch is what its ref file says: a dead creation may leave a readable folder without one.
+
+def _has_begun(storage: Storage, info: BranchInfo) -> bool:
+    try:
+        open_manifest(storage, info.stored_name)
+    except BranchNotFound:
+        return False
+    return True
+
+
+def living_manifests(storage: Storage) -> Iterator[Manifest]:
+    """The newest manifest of every branch; those that are deleted meanwhile are left out."""
+    for info in list_refs(storage):
+        try:
+            yield open_manifest(storage, info.stored_name)
+        except BranchNotFound:  # noqa: PERF203 - opening is what takes the time
+            continue
+
+
+def branch_not_found(storage: Storage, branch: str) -> BranchNotFound:
+    known = [info.name for info in list_refs(storage) if info.name != branch]
+    return BranchNotFound(
+        f"The graph has no branch '{branch}'.", details={"branch": branch}, hint=did_you_mean(branch, known)
+    )
+
+
+def give_first_version(storage: Storage, info: BranchInfo) -> None:
+    """The branch has a version of its own afterwards: what its parent held when it was forked. Anyone may call it, any
+    number of times; only the first call has an effect.
+
+    Raises:
+        BranchNotFound: it was deleted, or its parent was before it was complete, so that it never came to be.
     """
-    root = _open(storage, None, None)
-    with lance_errors("Listing the branches of the graph"):
-        refs: dict[str, Any] = root.branches.list()
-    visible = sorted((name, ref) for name, ref in refs.items() if not name.startswith("__"))
-    return [
-        BranchInfo(MAIN, None, None, None, ()),
-        *(
-            BranchInfo(
-                name=name,
-                parent=ref["parent_branch"] or MAIN,
-                parent_version=ref["parent_version"],
-                created_at=ref["create_at"],
-                identifier=tuple((int(version), str(life)) for version, life in ref["branch_identifier"]),
+    if not _parent_lives(storage, info) or read_ref(storage, info.name) != info:
+        raise branch_not_found(storage, info.name)
+    if info.residue is None:
+        # Should the branch be deleted in this moment: that writes this very version first, and it is written once.
+        _clone(storage, info)
+        return
+    rows = _parent_dataset(storage, info).to_table()
+    start = pa.concat_tables([rows.cast(MANIFEST_SCHEMA), to_table([BranchStart(info.life).to_row()])])
+    path = branch_path(info.stored_name)
+    while True:
+        # Above the residue, exactly: of several callers one writes it, and a publish of the name's former life that was
+        # under way all the time can come before it but never after. The ref is read when HEAD is known, so that a caller
+        # who was asleep finds either a later life's ref or a HEAD that has moved.
+        dataset = _open(storage, info.stored_name, None)
+        if read_ref(storage, info.name) != info:
+            raise branch_not_found(storage, info.name)
+        if Manifest(storage, info.stored_name, dataset, info).holds(BranchStart(info.life)):
+            return
+        with lance_errors(f"Writing the first version of branch '{info.name}'"):
+            parts = write_fragments(
+                start,
+                dataset,
+                mode="overwrite",
+                data_storage_version="2.2",
+                enable_stable_row_ids=True,
+                storage_options=storage.options or None,
             )
-            for name, ref in visible
-        ),
-    ]
+        overwrite = LanceOperation.Overwrite(MANIFEST_SCHEMA, parts)
+        try:
+            commit_exact(storage, path, dataset, Transaction(dataset.version, overwrite, uuid=new_transaction_uuid()))
+        except VersionConflict:
+            continue
+
+
+def newest_residue(storage: Storage, name: str) -> int | None:
+    """The newest manifest version that stands under a branch's name, whoever left it there; None when there is none."""
+    try:
+        return int(_open(storage, name, None).version)
+    except ObjectNotFound:
+        return None
+
+
+def _clone(storage: Storage, info: BranchInfo) -> None:
+    """Lance writes a branch's first version and then its ref. The ref is there, so it stops after the first half."""
+    parent = stored_branch(info.parent or MAIN)
+    try:
+        _open(storage, None, None).create_branch(info.name, (parent, info.parent_version))
+    except (OSError, ValueError) as error:
+        if newest_residue(storage, info.name) is None:
+            raise StorageError(
+                f"Writing the first version of branch '{info.name}' failed: {one_line(error)}"
+            ) from error
+
+
+def _parent_lives(storage: Storage, info: BranchInfo) -> bool:
+    parent = read_ref(storage, info.parent or MAIN)
+    return parent is not None and parent.identifier == info.identifier[:-1]
+
+
+def _parent_dataset(storage: Storage, info: BranchInfo) -> LanceDataset:
+    return _open(storage, stored_branch(info.parent or MAIN), info.parent_version)
 
 
 def check_stamp(schema: pa.Schema) -> None:
@@ -182,11 +300,7 @@ def _open(storage: Storage, branch: str | None, version: int | None) -> LanceDat
         dataset = lance.dataset(uri, version=version, storage_options=storage.options or None)
     except (OSError, ValueError) as error:
         if "not found" in str(error) and version is not None:
-            raise CommitNotFound(
-                f"The manifest of '{branch or MAIN}' has no version {version}.",
-                details={"branch": branch or MAIN, "version": version},
-                hint="It never existed, or it was cleaned up; graph.commits.list() shows what there is.",
-            ) from error
+            raise _no_version(branch, version) from error
         stored = storage.list(f"{branch_path(branch)}/_versions", limit=1)  # raises when the store is out of reach
         if "not found" in str(error) and not stored:
             raise ObjectNotFound(f"There is no manifest at '{uri}'.", details={"path": branch_path(branch)}) from error
@@ -197,3 +311,11 @@ def _open(storage: Storage, branch: str | None, version: int | None) -> LanceDat
     if branch is None:
         check_stamp(dataset.schema)
     return dataset
+
+
+def _no_version(branch: str | None, version: int) -> CommitNotFound:
+    return CommitNotFound(
+        f"The manifest of '{branch or MAIN}' has no version {version}.",
+        details={"branch": branch or MAIN, "version": version},
+        hint="It never existed, or it was cleaned up; graph.commits.list() shows what there is.",
+    )

@@ -29,6 +29,7 @@ from omnigraph_engine.errors import (
     VersionConflict,
 )
 from omnigraph_engine.manifest.dataset import Manifest, branch_path, open_manifest
+from omnigraph_engine.manifest.refs import Identifier
 from omnigraph_engine.manifest.rows import (
     MAIN,
     Abort,
@@ -74,12 +75,13 @@ class Publication:
     extra: Mapping[str, Any] = field(default_factory=dict)
     expected_head: str | None = None  # a commit id, for callers whom any newer commit on the branch would invalidate
     operation_id: str | None = None  # whose abort, when it is there, forbids this publish
-    branch_identifier: tuple[tuple[int, str], ...] | None = None  # the life of the branch it was prepared on
+    branch_identifier: Identifier | None = None  # the life of the branch it was prepared on
     read_set: Mapping[str, TablePin] = field(default_factory=dict)  # tables that validation relied on
     # Looks at a state in which a table of the read set has moved, and raises when that breaks the commit. Without it any
     # such move is a conflict.
     revalidate: Callable[[Manifest], None] | None = None
     app_transaction: AppTransaction | None = None
+    merged_commit_id: str | None = None  # a second parent: what a merge brings in
     abort: Abort | None = None  # published with the commit: the operation that it undoes
 
 
@@ -221,6 +223,7 @@ def swap_commit(storage: Storage, manifest: Manifest, publication: Publication) 
         branch=publication.branch,
         created_at=publication.created_at,
         parent_id=state.head.commit_id,
+        merged_parent_id=publication.merged_commit_id,
         actor=publication.actor,
         extra=publication.extra,
     )

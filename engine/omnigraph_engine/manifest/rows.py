@@ -138,7 +138,7 @@ class GraphCommit:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """The total order of FORMAT 3.6: the greatest commit visible on a branch is the parent of its next one."""
+        """The order of FORMAT 3.6 among commits of one branch."""
         return self.manifest_version, self.created_at, self.commit_id
 
     def to_row(self) -> Row:
@@ -265,6 +265,20 @@ class Abort:
             return cls(operation_id, AbortState(_metadata(row).get("state")))
         except ValueError as error:
             raise _damaged(row, "has an unknown state") from error
+
+
+@dataclass(frozen=True)
+class BranchStart:
+    """A branch whose name had an earlier life begins with the version that holds this."""
+
+    life: str
+
+    @property
+    def object_id(self) -> str:
+        return f"spark_branch:{self.life}"
+
+    def to_row(self) -> Row:
+        return _row(self.object_id, "spark_branch")
 
 
 def to_table(rows: Iterable[Row]) -> pa.Table:

@@ -5,8 +5,9 @@ History stays in the manifest for ever, so selection is done on Arrow columns; o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -44,7 +45,7 @@ class ManifestState:
     branch: str | None  # None is main
     version: int
     tables: Mapping[str, PublishedTable]  # by table_key, sorted
-    head: GraphCommit  # the greatest commit visible here: the parent of the next one
+    head: GraphCommit  # the newest commit visible here: the parent of the next one
     app_transactions: Mapping[str, AppTransaction]  # by application id
     aborts: Mapping[str, AbortState]  # by operation id
 
@@ -53,25 +54,45 @@ class ManifestState:
         return self.branch or MAIN
 
 
-def rebuild(rows: pa.Table, *, branch: str | None, version: int) -> ManifestState:
+def rebuild(rows: pa.Table, *, branch: str | None, version: int, lineage: Iterable[str | None] = ()) -> ManifestState:
     """The state that these rows describe. Refuses rows that contradict each other with ``GraphDamaged``."""
+    head = next(commits(rows, lineage), None)
+    if head is None:
+        raise GraphDamaged("The manifest holds no commit, not even the first one.")
     transactions = map(AppTransaction.from_row, _of_type(rows, "spark_txn"))
     aborts = map(Abort.from_row, _of_type(rows, "spark_abort"))
     return ManifestState(
         branch=branch,
         version=version,
         tables=_live_tables(rows),
-        head=_greatest_commit(rows),
+        head=head,
         app_transactions={transaction.app_id: transaction for transaction in transactions},
         aborts={abort.operation_id: abort.state for abort in aborts},
     )
 
 
-def commits(rows: pa.Table) -> Iterator[GraphCommit]:
-    """The commits among the rows, newest first. Only those that are asked for are decoded."""
-    found = rows.filter(pc.equal(rows["object_type"], "graph_commit"))
-    for batch in found.sort_by([("table_version", "descending")]).to_batches(max_chunksize=256):
-        yield from map(GraphCommit.from_row, batch.to_pylist())
+def commits(rows: pa.Table, lineage: Iterable[str | None] = ()) -> Iterator[GraphCommit]:
+    """The commits among the rows, newest first. Only those that are asked for are decoded.
+
+    A branch's own commits are newer than those it inherited from its parent, and so on along the ``lineage``: a branch whose
+    name had an earlier life counts its manifest versions from there, and they may be smaller than its parent's.
+    """
+    left = rows.filter(pc.equal(rows["object_type"], "graph_commit"))
+    for branch in lineage:
+        if not left.num_rows:
+            return
+        own = left["table_branch"].is_null() if branch is None else pc.equal(left["table_branch"], branch)
+        own = pc.fill_null(own, False)
+        yield from _newest_first(left.filter(own))
+        left = left.filter(pc.invert(own))
+    yield from _newest_first(left)
+
+
+def _newest_first(found: pa.Table) -> Iterator[GraphCommit]:
+    batches = found.sort_by([("table_version", "descending")]).to_batches(max_chunksize=16)
+    decoded = (GraphCommit.from_row(row) for batch in batches for row in batch.to_pylist())
+    for _, same_version in groupby(decoded, key=lambda commit: commit.manifest_version):
+        yield from sorted(same_version, key=lambda commit: commit.order, reverse=True)
 
 
 def find_commit(rows: pa.Table, commit_id: str) -> GraphCommit | None:
@@ -100,14 +121,6 @@ def _live_tables(rows: pa.Table) -> dict[str, PublishedTable]:
             row_count=newest.row_count,
         )
     return dict(sorted(live.items()))
-
-
-def _greatest_commit(rows: pa.Table) -> GraphCommit:
-    commits = rows.filter(pc.equal(rows["object_type"], "graph_commit"))
-    if not commits.num_rows:
-        raise GraphDamaged("The manifest holds no commit, not even the first one.")
-    newest = commits.filter(pc.equal(commits["table_version"], pc.max(commits["table_version"])))
-    return max(map(GraphCommit.from_row, newest.to_pylist()), key=lambda commit: commit.order)
 
 
 def _of_type(rows: pa.Table, object_type: str) -> Iterator[dict[str, object]]:

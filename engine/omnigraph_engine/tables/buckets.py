@@ -2,8 +2,9 @@
 
 Rules between rows (existing endpoints, unique values) compare keys of tables of any size. Up to ``HELD_ROWS`` rows and
 ``HELD_BYTES`` of them are compared in memory. Beyond that both sides are dealt into buckets on disk by a fingerprint of the
-key, so that equal keys meet in one bucket, and one pair of buckets is in memory at a time. Fingerprints only deal: keys are
-always compared as they are.
+key, so that equal keys meet in one bucket, and one pair of buckets is in memory at a time. That is not for memory alone: a
+bucket fits into the processor's cache, and comparing with millions of keys at once takes several times as long. Fingerprints
+only deal: keys are always compared as they are.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.tables.fingerprints import fingerprints
 
-HELD_ROWS = 12_000_000
-HELD_BYTES = 256 * 1024 * 1024
-BUCKETS = 64
+HELD_ROWS = 256 * 1024
+HELD_BYTES = 64 * 1024 * 1024
+BUCKETS = 256  # their numbers are sorted as single bytes
 
 
 def pair_up(
@@ -32,54 +34,93 @@ def pair_up(
     for. ``stored`` is read once; ``incoming`` is read to its end before anything is yielded.
     """
     with ExitStack() as files:
-        held: list[pa.RecordBatch] = []
-        rows = size = 0
+        held = _Held()
         spill: _Spill | None = None
         for batch in incoming:
-            if spill is not None:
-                spill.deal(batch)
-                continue
-            held.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows > HELD_ROWS or size > HELD_BYTES:
-                folder = files.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-"))
-                spill = files.enter_context(closing(_Spill(folder, "incoming", schema)))
-                while held:
-                    spill.deal(held.pop())
+            held.add(batch)
+            if held.full:
+                if spill is None:
+                    folder = files.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-"))
+                    spill = files.enter_context(closing(_Spill(os.path.join(folder, "incoming"), schema)))
+                spill.deal(held.take())
         if spill is None:
-            yield pa.Table.from_batches(held, schema), stored
+            yield pa.Table.from_batches(held.take(), schema), stored
             return
-        spill.close()
-        other = files.enter_context(closing(_Spill(folder, "stored", stored_schema)))
+        spill.deal(held.take())
+        other = files.enter_context(closing(_Spill(os.path.join(folder, "stored"), stored_schema)))
         for batch in stored:
-            other.deal(batch)
-        other.close()
+            held.add(batch)
+            if held.full:
+                other.deal(held.take())
+        other.deal(held.take())
         for number in range(BUCKETS):
             yield pa.Table.from_batches(spill.read(number), schema), other.read(number)
 
 
+class _Held:
+    """Batches in memory, up to as many as may be there."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self._rows > HELD_ROWS or self._bytes > HELD_BYTES
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+
+    def take(self) -> list[pa.RecordBatch]:
+        taken = self._batches
+        self._batches, self._rows, self._bytes = [], 0, 0
+        return taken
+
+
 class _Spill:
-    """Batches dealt into one file per bucket."""
+    """Rows dealt into buckets, all in one file, however many buckets there are."""
 
-    def __init__(self, folder: str, name: str, schema: pa.Schema) -> None:
-        self._paths = [os.path.join(folder, f"{name}-{number}.arrow") for number in range(BUCKETS)]
-        self._writers = [pa.ipc.new_stream(path, schema) for path in self._paths]
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path = path
+        self._schema = schema
+        self._file = pa.OSFile(path, "wb")
+        self._writer = pa.ipc.new_file(self._file, schema)
+        self._batches_of: list[list[int]] = [[] for _ in range(BUCKETS)]
+        self._written = 0
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
 
-    def deal(self, batch: pa.RecordBatch) -> None:
-        target = fingerprints(batch.column(0)) % np.uint64(BUCKETS)
-        order = np.argsort(target, kind="stable")
-        sorted_batch = batch.take(order)
-        bounds = np.searchsorted(target[order], np.arange(BUCKETS + 1))
-        for number in range(BUCKETS):
+    def deal(self, batches: list[pa.RecordBatch]) -> None:
+        if not batches:
+            return
+        numbers = np.concatenate([_bucket_numbers(batch) for batch in batches])
+        order = np.argsort(numbers, kind="stable")
+        in_order = pa.Table.from_batches(batches, self._schema).combine_chunks().take(order)
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=BUCKETS))])
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
             start, end = int(bounds[number]), int(bounds[number + 1])
-            if end > start:
-                self._writers[number].write_batch(sorted_batch.slice(start, end - start))
-
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
+            for part in in_order.slice(start, end - start).to_batches():
+                self._writer.write_batch(part)
+                self._batches_of[number].append(self._written)
+                self._written += 1
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(self._paths[number], "rb") as file, pa.ipc.open_stream(file) as reader:
-            yield from reader
+        if self._reader is None:
+            self.close()
+            # Not mapped into memory, where pages that were read would count as ours.
+            self._file = pa.OSFile(self._path, "rb")
+            self._reader = pa.ipc.open_file(self._file)
+        for place in self._batches_of[number]:
+            yield self._reader.get_batch(place)
+
+    def close(self) -> None:
+        if self._reader is None:
+            self._writer.close()
+        self._file.close()
+
+
+def _bucket_numbers(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
+    numbers: npt.NDArray[np.uint64] = fingerprints(batch.column(0)) % np.uint64(BUCKETS)
+    return numbers.astype(np.uint8)

@@ -15,6 +15,7 @@ import pyarrow as pa
 Fingerprints = npt.NDArray[np.uint64]
 
 _WORDS = 32  # how many words of eight bytes are looked at from the start; longer texts differ early, at their end or in length
+_MOST_MARKS = 24  # bits; the marks of a set take sixteen megabytes at most
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _MASKS = np.array([2 ** (8 * size) - 1 for size in range(9)], np.uint64)  # the bytes of a word that belong to the text
 
@@ -47,15 +48,26 @@ def fingerprints(texts: pa.Array[Any]) -> Fingerprints:
     return found
 
 
-def contains(sorted_fingerprints: Fingerprints, wanted: Fingerprints) -> npt.NDArray[np.bool_]:
-    """Which of ``wanted`` are among the sorted ones."""
-    if not len(sorted_fingerprints):
-        return np.zeros(len(wanted), np.bool_)
-    order = np.argsort(wanted)  # neighbours are looked up one after the other, which memory likes
-    places = np.searchsorted(sorted_fingerprints, wanted[order])
-    found = np.empty(len(wanted), np.bool_)
-    found[order] = sorted_fingerprints[np.minimum(places, len(sorted_fingerprints) - 1)] == wanted[order]
-    return found
+class FingerprintSet:
+    """Sorted fingerprints in which others are looked up, most of them absent: a mark for their leading bits tells nearly all."""
+
+    def __init__(self, sorted_fingerprints: Fingerprints) -> None:
+        self._sorted = sorted_fingerprints
+        bits = min(len(sorted_fingerprints).bit_length() + 4, _MOST_MARKS)
+        self._shift = np.uint64(64 - bits)
+        self._marks = np.zeros(2**bits, np.bool_)
+        self._marks[sorted_fingerprints >> self._shift] = True
+
+    def contains(self, wanted: Fingerprints) -> npt.NDArray[np.bool_]:
+        """Which of ``wanted`` are in the set."""
+        found = np.zeros(len(wanted), np.bool_)
+        marked = np.flatnonzero(self._marks[wanted >> self._shift])
+        if len(marked):
+            # Neighbours are looked up one after the other, which memory likes.
+            marked = marked[np.argsort(wanted[marked])]
+            places = np.searchsorted(self._sorted, wanted[marked])
+            found[marked] = self._sorted[np.minimum(places, len(self._sorted) - 1)] == wanted[marked]
+        return found
 
 
 def _mixed(values: Fingerprints) -> Fingerprints:

@@ -53,6 +53,7 @@ def stage_fold(table: Table, limit: int) -> StagedWrite:
         kind=StageKind.REWRITE,
         base_version=table.ref.version,
         transaction_uuid=new_transaction_uuid(),
+        line=table.ref.branch,
         rewrites=tuple(
             json.dumps(
                 {

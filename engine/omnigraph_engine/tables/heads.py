@@ -1,4 +1,4 @@
-"""The four functions that change what a table's HEAD is: create, commit_staged, restore, fork.
+"""The functions that change what a table's HEAD is: create, commit_staged, restore, fork and drop_line.
 
 Everything else in this package reads or stages. All of them are exact: they act on the version they name, or not at all.
 """
@@ -6,6 +6,7 @@ Everything else in this package reads or stages. All of them are exact: they act
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +16,16 @@ from lance import LanceDataset
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 
-from omnigraph_engine.errors import GraphDamaged, VersionConflict
+from omnigraph_engine.errors import GraphDamaged, StorageError, VersionConflict
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.blobs import stored_schema
 from omnigraph_engine.tables.exact import ExactCommit, commit_exact, lance_errors, latest_version, manifest_path
 from omnigraph_engine.tables.indexes import decode_index
+from omnigraph_engine.tables.rehome import rehomed
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
 from omnigraph_engine.tables.table import Table, TableRef
+
+_log = logging.getLogger(__name__)
 
 
 def create_table(storage: Storage, location: str, schema: pa.Schema) -> ExactCommit:
@@ -47,6 +51,8 @@ def commit_staged(table: Table, staged: StagedWrite) -> ExactCommit:
         VersionConflict: HEAD is not the base version any more; details have table_key, expected and actual.
         StorageError: the store failed, and the write was not there when we looked.
     """
+    if staged.line != table.ref.branch:
+        staged = rehomed(table, staged)
     operation = _operation(table.dataset, staged)
     transaction = Transaction(staged.base_version, operation, uuid=staged.transaction_uuid)
     return _commit(table, transaction)
@@ -62,15 +68,42 @@ def head_version(storage: Storage, ref: TableRef) -> int:
     return latest_version(storage, ref.path)
 
 
+def line_exists(storage: Storage, ref: TableRef) -> bool:
+    """Whether this line of the table was ever forked, at least half-way."""
+    return bool(storage.list(f"{ref.path}/_versions", limit=1))
+
+
+def drop_line(storage: Storage, ref: TableRef) -> None:
+    """The line is gone, if the store lets go of it. For lines that no manifest names and none ever will.
+
+    A line that others were forked from stays, as Lance wants it. Whatever stays is garbage and harms nobody.
+    """
+    assert ref.branch is not None  # noqa: S101 - the main line of a table is nobody's to drop
+    try:
+        with lance_errors(f"Dropping the line '{ref.branch}' of {ref.table_key}"):
+            root = lance.dataset(storage.uri(ref.location), storage_options=storage.options or None)
+            if ref.branch in root.branches.list():
+                root.branches.delete(ref.branch)
+            _drop_half_made(storage, ref)
+    except StorageError as error:
+        _log.warning("%s", error.message)
+
+
+def forks_of(storage: Storage, location: str) -> list[str]:
+    """The names of all lines that were forked from a table, in whatever generation."""
+    with lance_errors(f"Listing the lines of '{storage.uri(location)}'"):
+        return sorted(lance.dataset(storage.uri(location), storage_options=storage.options or None).branches.list())
+
+
 def fork(table: Table, name: str) -> Table:
     """A new line of the table that starts at this version. It copies no data; names are flat and unique to an operation.
 
     Calling it again for the same version gives the same fork, also after a call that died half-way: Lance writes the
     fork's first manifest, then its ref, and what stands without a ref under a name only this operation can have is ours.
     """
-    root = lance.dataset(table.storage.uri(table.ref.location), storage_options=table.storage.options or None)
     forked = TableRef(table.ref.table_key, table.ref.location, name, table.ref.version)
     with lance_errors(f"Forking {table.ref.table_key} as '{name}'"):
+        root = lance.dataset(table.storage.uri(table.ref.location), storage_options=table.storage.options or None)
         existing = root.branches.list().get(name)
         if existing is None:
             _drop_half_made(table.storage, forked)

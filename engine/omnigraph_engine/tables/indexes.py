@@ -45,6 +45,7 @@ def stage_index(table: Table, column: str, kind: IndexKind) -> StagedWrite | Non
         kind=StageKind.INDEX,
         base_version=table.ref.version,
         transaction_uuid=new_transaction_uuid(),
+        line=table.ref.branch,
         new_indices=(encode_index(segment),),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from lance import LanceDataset
@@ -12,6 +13,7 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
 from omnigraph_engine.tables.exact import lance_errors
+from omnigraph_engine.tables.rehome import rehomed
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
 
@@ -21,11 +23,12 @@ _BATCH_ROWS = 64 * 1024
 def scan_staged(table: Table, staged: StagedWrite, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Streams columns of every row in the new files of ``staged``: those it inserts and those it updates.
 
-    ``table`` is the version that the write was staged on; the files are no part of it, so they are read one by one.
+    The files are no part of any version of the table, so they are read one by one, from the line they were staged on.
     """
+    folder = replace(table.ref, branch=staged.line).path
     for fragment in staged.new_fragments:
         for file in json.loads(fragment)["files"]:
-            address = table.storage.uri(f"{table.ref.path}/data/{file['path']}")
+            address = table.storage.uri(f"{folder}/data/{file['path']}")
             with lance_errors(f"Reading staged rows of {table.ref.table_key}"):
                 reader = LanceFileReader(address, table.storage.options or None, list(columns))
                 yield from reader.read_all(batch_size=_BATCH_ROWS).to_batches()
@@ -37,6 +40,8 @@ def staged_rows(table: Table, staged: StagedWrite) -> Iterator[pa.RecordBatch]:
     Blobs live in files of their own that only a dataset can find, so one is made of the fragments: a detached version, which
     is no version of the table and is removed again.
     """
+    if staged.line != table.ref.branch:
+        staged = rehomed(table, staged)
     fragments = [FragmentMetadata.from_json(text) for text in staged.new_fragments]
     with lance_errors(f"Reading staged rows of {table.ref.table_key}"):
         view = LanceDataset.commit(

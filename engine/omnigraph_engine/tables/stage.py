@@ -145,6 +145,7 @@ def _staged(
         kind=kind,
         base_version=table.ref.version,
         transaction_uuid=new_transaction_uuid(),
+        line=table.ref.branch,
         new_fragments=tuple(json.dumps(part.to_json()) for part in new_fragments),
         updated_fragments=tuple(json.dumps(part.to_json()) for part in updated_fragments),
         removed_fragment_ids=tuple(removed_fragment_ids),

@@ -31,6 +31,7 @@ class StagedWrite:
     kind: StageKind
     base_version: int
     transaction_uuid: str
+    line: str | None = None  # of the table, as in ``TableRef.branch``: the one whose folder the files are in
     new_fragments: tuple[str, ...] = ()  # Lance fragment metadata as JSON text, here and below
     updated_fragments: tuple[str, ...] = ()
     removed_fragment_ids: tuple[int, ...] = ()
@@ -74,10 +75,11 @@ def combine(parts: Iterable[StagedWrite]) -> StagedWrite | None:
         return None
     first = staged[0]
     if any(
-        (part.table_key, part.kind, part.base_version) != (first.table_key, first.kind, first.base_version)
+        (part.table_key, part.kind, part.base_version, part.line)
+        != (first.table_key, first.kind, first.base_version, first.line)
         for part in staged
     ):
-        raise ValueError("staged parts differ in table, kind or base version")
+        raise ValueError("staged parts differ in table, kind, base version or line")
     touched = [json.loads(text)["id"] for part in staged for text in part.updated_fragments]
     touched.extend(fragment_id for part in staged for fragment_id in part.removed_fragment_ids)
     if len(touched) != len(set(touched)):

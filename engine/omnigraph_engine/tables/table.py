@@ -65,6 +65,9 @@ class Table:
         self.storage = storage
         self.ref = ref
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"storage": self.storage, "ref": self.ref}  # what is open stays in this process
+
     @cached_property
     def dataset(self) -> LanceDataset:
         """The Lance dataset, opened on first use; for this package and its executors only."""
@@ -121,7 +124,7 @@ class Table:
 
     def delta_since(self, before: Table) -> TableDelta:
         """What has changed since an earlier version of the same line, from metadata alone."""
-        then, now = _fragment_marks(before.dataset), _fragment_marks(self.dataset)
+        then, now = fragment_marks(before.dataset), fragment_marks(self.dataset)
         changed = tuple(number for number, (files, _) in now.items() if number not in then or then[number][0] != files)
         lost = any(number not in now or now[number] != mark for number, mark in then.items())
         return TableDelta(changed, lost)
@@ -154,9 +157,14 @@ class Table:
             raise StorageError(f"Reading {self._name} failed: {one_line(error)}") from error
 
 
-def _fragment_marks(dataset: LanceDataset) -> dict[int, tuple[tuple[str, ...], int]]:
-    """Per fragment its data files and how many of its rows are deleted: equal marks mean equal rows."""
+def fragment_marks(dataset: LanceDataset) -> dict[int, tuple[tuple[str, ...], str | None]]:
+    """Per fragment its data files and what says which of its rows are deleted: equal marks mean equal rows."""
     return {
-        part.fragment_id: (tuple(file.path for file in part.metadata.files), part.num_deletions)
+        part.fragment_id: (tuple(file.path for file in part.metadata.files), _file_name(part.deletion_file()))
         for part in dataset.get_fragments()
     }
+
+
+def _file_name(path: str | None) -> str | None:
+    """Without the folder: a fork names the same file by another one."""
+    return None if path is None else path.rsplit("/", 1)[-1]

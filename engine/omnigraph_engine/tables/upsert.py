@@ -27,7 +27,7 @@ import pyarrow as pa
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import StorageError
 from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.fingerprints import contains, fingerprints
+from omnigraph_engine.tables.fingerprints import FingerprintSet, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
@@ -179,6 +179,7 @@ def seal_upsert(
         kind=StageKind.UPSERT,
         base_version=table.ref.version,
         transaction_uuid=new_transaction_uuid(),
+        line=table.ref.branch,
         new_fragments=tuple(text for part in parts for text in part.new_fragments),
         updated_fragments=tuple(updated),
         removed_fragment_ids=tuple(removed),
@@ -209,8 +210,12 @@ def _look_up(table: Table, rows: _WaitingRows) -> tuple[npt.NDArray[np.uint64], 
 
 def _candidates(keys: pa.ChunkedArray[Any], stored: Iterable[pa.RecordBatch]) -> pa.Table:
     """The stored rows whose key has the fingerprint of one of ``keys``: nearly always those that have one of the keys."""
-    wanted = np.sort(fingerprints(keys.combine_chunks()))
-    hits = [batch.filter(pa.array(contains(wanted, fingerprints(batch.column(0))))) for batch in stored]
+    wanted = FingerprintSet(np.sort(fingerprints(keys.combine_chunks())))
+    hits = []
+    for batch in stored:
+        found = wanted.contains(fingerprints(batch.column(0)))
+        if found.any():
+            hits.append(batch.filter(pa.array(found)))
     return pa.Table.from_batches(hits, _STORED)
 
 

@@ -24,7 +24,6 @@ from omnigraph_engine.commit.sidecar import WriterKind
 from omnigraph_engine.commit.transaction import WriteTransaction, capture
 from omnigraph_engine.errors import (
     DuplicateTransaction,
-    InvalidArgument,
     OperationUndone,
     PublishContention,
     StorageError,
@@ -32,6 +31,7 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.failpoints import Failpoint, effect
 from omnigraph_engine.manifest.dataset import Manifest
+from omnigraph_engine.manifest.publisher import TablePin
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.schema.identity import AcceptedSchema
@@ -149,10 +149,6 @@ class Load:
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
-        if branch is not None:
-            raise InvalidArgument(
-                f"Loading into the branch '{branch}' is not possible yet.", hint="Load into main; branches can be read."
-            )
         self._base = {key: self._view.table(key).ref for key in self._view.state.tables}
         self._replayed = self._replay(self._view)
 
@@ -276,23 +272,27 @@ class Load:
             newer = WriteTransaction(self._storage, manifest, self._contract)
             RelationChecks(newer, staged, since=view).run()
 
+        done = {
+            key: {
+                "inserted": write.rows_inserted,
+                "updated": write.rows_updated,
+                "deleted": _deleted(write, view.published(key).row_count),
+                "skipped": self._skipped[key],
+            }
+            for key, write in staged.items()
+        }
         plan = CommitPlan(
             kind=WriterKind.LOAD,
             changes=changes,
             actor=self._actor,
-            message=self._message,
+            extra={**({} if self._message is None else {"message": self._message}), "metrics": done},
             app_transaction=self._app_transaction,
             revalidate=revalidate,
         )
         committed = Coordinator(view, plan, lease=self._options.lease, clock=self._clock).run()
         tables = {
             change.table_key: TableReceipt(
-                version=committed.versions[change.table_key],
-                rows=change.rows_after,
-                inserted=staged[change.table_key].rows_inserted,
-                updated=staged[change.table_key].rows_updated,
-                deleted=_deleted(staged[change.table_key], view.published(change.table_key).row_count),
-                skipped=self._skipped[change.table_key],
+                version=committed.versions[change.table_key], rows=change.rows_after, **done[change.table_key]
             )
             for change in changes
         }
@@ -338,13 +338,15 @@ class Load:
     def _rebased(self, write: StagedWrite, view: WriteTransaction) -> StagedWrite:
         """The staged write on the version that ``view`` pins; what it staged for an older one is used again."""
         published = view.published(write.table_key)
-        if published.version == write.base_version:
+        if view.pin(write.table_key) == TablePin(write.base_version, write.line):
             return write
         if write.kind is StageKind.APPEND:
-            # New rows name nothing of the table they come to, so their files are good for any version of it.
+            # New rows name nothing of the table they come to, so their files are good for any version and line of it.
             return replace(write, base_version=published.version, transaction_uuid=new_transaction_uuid())
         if write.kind is StageKind.UPSERT:
-            staged_on = Table(self._storage, replace(self._base[write.table_key], version=write.base_version))
+            staged_on = Table(
+                self._storage, replace(self._base[write.table_key], branch=write.line, version=write.base_version)
+            )
             with self._clock.phase("stage"), effect(Failpoint.STAGE):
                 again = stage_upsert(view.table(write.table_key), staged_rows(staged_on, write))
             assert again is not None  # noqa: S101 - it has the rows of ``write``, and that has some

@@ -25,13 +25,13 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
 from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.fingerprints import Fingerprints, contains, fingerprints
+from omnigraph_engine.tables.fingerprints import Fingerprints, FingerprintSet, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
 from omnigraph_engine.tables.streams import PLACED, placed_keys
 from omnigraph_engine.tables.table import TableDelta
-from omnigraph_engine.write.unique_text import unique_text
+from omnigraph_engine.tables.unique_text import unique_text
 
 SHOWN = 20
 """How many offending values an error carries; its count is always the full one."""
@@ -39,7 +39,7 @@ SHOWN = 20
 PUSHED_KEYS = 256  # up to this many keys are looked up in a table; for more the whole column is streamed
 SMALL_WRITE = 10_000  # rows up to which a write's keys are held in memory
 CHUNK_ROWS = 1_000_000
-FINGERPRINTS_HELD = 32_000_000
+FINGERPRINTS_HELD = 16_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
 _KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
@@ -149,8 +149,12 @@ class RelationChecks:
     def _fingerprints(self, write: StagedWrite, share: _Share) -> Fingerprints:
         """The sorted fingerprints of the staged ids that belong to the share."""
         if self._known is None or self._known[:2] != (write.table_key, share):
+            self._known = None  # those of the share before are not kept beside these
             parts = [share.of(fingerprints(batch.column(0))) for batch in self._rows(write, ["id"])]
-            self._known = (write.table_key, share, np.sort(np.concatenate([np.empty(0, np.uint64), *parts])))
+            known = np.concatenate([np.empty(0, np.uint64), *parts])
+            parts.clear()
+            known.sort()
+            self._known = (write.table_key, share, known)
         return self._known[2]
 
     # -- @unique ----------------------------------------------------------------------------------------------
@@ -395,8 +399,9 @@ def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _with_fingerprints(batches: Iterable[pa.RecordBatch], wanted: Fingerprints) -> Iterator[pa.RecordBatch]:
     """The rows whose key has one of the sorted fingerprints."""
+    known = FingerprintSet(wanted)
     for batch in batches:
-        found = contains(wanted, fingerprints(batch.column(0)))
+        found = known.contains(fingerprints(batch.column(0)))
         if found.any():
             yield batch.filter(pa.array(found))
 

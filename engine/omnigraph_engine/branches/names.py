@@ -1,0 +1,43 @@
+"""Which names a branch may have (FORMAT 4). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from omnigraph_engine.errors import BranchExists, InvalidArgument
+from omnigraph_engine.manifest.rows import MAIN
+
+_SEGMENT = re.compile(r"[\w.-]+")
+
+
+def check_name(name: str) -> None:
+    """Raises ``InvalidArgument`` unless a branch may be called so."""
+    problem = None
+    if name == MAIN:
+        problem = "it is the branch that every graph has"
+    elif name.startswith("__"):
+        problem = "names that start with '__' are the engine's own"
+    elif not all(map(_SEGMENT.fullmatch, name.split("/"))):
+        problem = "a name consists of letters, digits, '.', '-' and '_', in parts separated by '/'"
+    elif ".." in name or name.endswith(".lock") or name.startswith(".") or "/." in name:
+        problem = "'..', a part that begins with '.' and the ending '.lock' are not allowed"
+    if problem is not None:
+        raise InvalidArgument(f"A branch cannot be called '{name}': {problem}.", details={"branch": name})
+
+
+def check_free(name: str, taken: Iterable[str]) -> None:
+    """Raises ``BranchExists`` when the name is taken, or would lie within another one's folder or around it."""
+    for other in taken:
+        if other == name:
+            raise BranchExists(
+                f"The graph has a branch '{name}' already.",
+                details={"branch": name},
+                hint="Use it, choose another name, or delete it first.",
+            )
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            raise BranchExists(
+                f"'{name}' and the existing branch '{other}' cannot both be: one name is a folder of the other.",
+                details={"branch": name, "other": other},
+                hint=f"Choose a name that does not continue '{min(name, other, key=len)}/'.",
+            )

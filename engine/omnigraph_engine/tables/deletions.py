@@ -1,0 +1,36 @@
+"""Deletion files: which rows of a fragment are deleted, and where that is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph_engine.tables.table import Table
+
+
+def deleted_places(table: Table, fragment_id: int) -> npt.NDArray[np.int64] | None:
+    """The places of a fragment's deleted rows, from its deletion file; None when they are many, and packed as a bitmap.
+
+    A scan tells as much, but it goes through every row that is left.
+    """
+    fragment: Any = table.dataset.get_fragment(fragment_id)
+    name = fragment.deletion_file()
+    if name is None:
+        return np.empty(0, np.int64)
+    if not name.endswith(".arrow"):
+        return None
+    base = fragment.metadata.to_json()["deletion_file"]["base_id"]
+    data = table.storage.get(f"{_folder(table, base)}/{name}")
+    with pa.ipc.open_file(pa.py_buffer(data)) as file:
+        return np.sort(file.read_all().column(0).to_numpy()).astype(np.int64)
+
+
+def _folder(table: Table, base: int | None) -> str:
+    """The line of the table that a file belongs to, relative to the graph root."""
+    if base is None:
+        return table.ref.path
+    path = str(table.dataset.base_paths()[base].path).rstrip("/")
+    return path[path.index(table.ref.location) :]
