@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from omnigraph_engine.graph import Graph
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
-from omnigraph_spark.options import CALL, STORAGE_PREFIX
+from omnigraph_spark.options import CALL
 
 Result = TypeVar("Result")
 Opener = Callable[[], Graph]
@@ -45,10 +45,7 @@ class Here:
 class OnServer:
     """Spark's server reaches the storage; this process need not."""
 
-    def __init__(
-        self, spark: SparkSession, uri: str, storage_options: Mapping[str, str], first: Opener, later: Opener
-    ) -> None:
-        self._reader_options = {f"{STORAGE_PREFIX}{name}": value for name, value in storage_options.items()}
+    def __init__(self, spark: SparkSession, uri: str, first: Opener, later: Opener) -> None:
         self._spark = spark
         self._uri = uri
         self._opener = first
@@ -56,7 +53,7 @@ class OnServer:
         self._opener = later
 
     def call(self, verb: Callable[..., Result], *args: Any) -> Result:
-        reader = self._spark.read.format("omnigraph").options(**self._reader_options)
+        reader = self._spark.read.format("omnigraph")
         answer = reader.option(CALL.name, encode((self._opener, verb, args))).load(self._uri).collect()
         return decoded(answer[0][0])  # type: ignore[no-any-return]
 
@@ -65,10 +62,10 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def host(spark: SparkSession, uri: str, storage_options: Mapping[str, str], first: Opener, later: Opener) -> Host:
+def host(spark: SparkSession, uri: str, first: Opener, later: Opener) -> Host:
     """A client of Spark Connect may be anywhere; a classic session's driver is where its jobs are."""
     if is_connect(spark):
-        return OnServer(spark, uri, storage_options, first, later)
+        return OnServer(spark, uri, first, later)
     return Here(first)
 
 

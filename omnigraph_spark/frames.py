@@ -18,9 +18,12 @@ from omnigraph_engine.write.load import Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
-from omnigraph_spark.calls import decoded, encode
+from omnigraph_spark.calls import decoded, encode, is_connect
+from omnigraph_spark.options import PARTITION_ROWS
 from omnigraph_spark.read import Scan
 from omnigraph_spark.write import TableLoad
+
+TASKS_PER_CORE = 2
 
 _STAGED = "table_key string, part string, error string"
 _STAGED_ARROW = pa.schema([("table_key", pa.string()), ("part", pa.string()), ("error", pa.string())])
@@ -36,6 +39,14 @@ def scan_frame(spark: SparkSession, scan: Scan) -> DataFrame:
 
     count = len(scan.partitions)
     return spark.range(0, count, 1, count).mapInArrow(read, scan.schema)
+
+
+def default_partition_rows(spark: SparkSession, rows: int) -> int:
+    """A few tasks for each core: one more costs more than it brings. A Connect client does not know the cores."""
+    least = int(str(PARTITION_ROWS.default))
+    return (
+        least if is_connect(spark) else max(least, -(-rows // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism)))
+    )
 
 
 def stage_frame(frame: DataFrame, table_load: TableLoad) -> list[str]:

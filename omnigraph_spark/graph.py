@@ -8,10 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
+from omnigraph_engine.branches.merge import MergeOutcome, MergeResult, OnConflict
+from omnigraph_engine.branches.plan import TableMerge
+from omnigraph_engine.errors import UnknownType, did_you_mean
 from omnigraph_engine.graph import Graph as EngineGraph
 from omnigraph_engine.graph import GraphSchema
 from omnigraph_engine.manifest.audit import RecoveryRecord
-from omnigraph_engine.manifest.dataset import BranchInfo
+from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
 from omnigraph_engine.snapshot import Snapshot as EngineSnapshot
 from omnigraph_engine.write.graph_transaction import load_mode
@@ -20,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from omnigraph_spark import verbs
 from omnigraph_spark.calls import Host, host
-from omnigraph_spark.frames import scan_frame
-from omnigraph_spark.options import MAX_ROWS_PER_FILE, PARTITION_ROWS
+from omnigraph_spark.diff import TableChanges, diff_frame
+from omnigraph_spark.frames import default_partition_rows, scan_frame
+from omnigraph_spark.options import MAX_ROWS_PER_FILE
 from omnigraph_spark.transaction import Transaction
 
 
@@ -69,9 +73,9 @@ class Snapshot:
         partition_rows: int | None = None,
     ) -> DataFrame:
         """Rows of a type, by its name or table key. Columns and filter are applied at the source."""
-        rows = int(str(PARTITION_ROWS.default)) if partition_rows is None else partition_rows
-        ref = self._snapshot.table(name).ref
-        return scan_frame(self._spark, self._host.call(verbs.scan, ref, columns, filter, limit, rows))
+        table = self._snapshot.table(name)
+        rows = default_partition_rows(self._spark, table.count()) if partition_rows is None else partition_rows
+        return scan_frame(self._spark, self._host.call(verbs.scan, table.ref, columns, filter, limit, rows))
 
     def count(self, name: str, filter: str | None = None) -> int:  # noqa: A002
         """How many rows a type has; without a filter the manifest knows, and no job runs."""
@@ -113,6 +117,78 @@ class Branches:
     def list(self) -> list[BranchInfo]:
         """Every branch, main first, then by name."""
         return self._host.call(verbs.list_branches)
+
+    def get(self, name: str) -> BranchInfo:
+        """One branch. Raises ``BranchNotFound`` when there is none of that name."""
+        return self._host.call(verbs.get_branch, name)
+
+    def create(self, name: str, from_: str = MAIN) -> BranchInfo:
+        """A branch of that name exists afterwards and shows what ``from_``, a branch or a commit, shows now."""
+        return self._host.call(verbs.create_branch, name, from_)
+
+    def delete(self, name: str) -> None:
+        """There is no such branch afterwards, and the name may be used again at once."""
+        self._host.call(verbs.delete_branch, name)
+
+
+class Diff:
+    """What is different between two branches or commits, a DataFrame for each type."""
+
+    def __init__(self, spark: SparkSession, changes: Mapping[str, TableChanges]) -> None:
+        self._spark = spark
+        self._changes = changes
+
+    @property
+    def tables(self) -> list[str]:
+        """The keys of the tables whose rows may differ; the others are the same without a look at them."""
+        return [key for key, changes in self._changes.items() if changes.rows.before.ref != changes.rows.after.ref]
+
+    def table(self, name: str) -> DataFrame:
+        """The entities of a type that differ: ``change``, ``id``, ``before`` and ``after``."""
+        for key in (name, f"node:{name}", f"edge:{name}"):
+            if key in self._changes:
+                return diff_frame(self._spark, self._changes[key])
+        raise UnknownType(
+            f"The graph has no type '{name}'.", details={"type": name}, hint=did_you_mean(name, self._changes)
+        )
+
+
+class Merged:
+    """What a merge did, or would do: the engine's ``MergeResult``, with the conflicts as DataFrames."""
+
+    def __init__(self, spark: SparkSession, result: MergeResult) -> None:
+        self._spark = spark
+        self.result = result
+
+    def __repr__(self) -> str:
+        return f"Merged({self.outcome.value!r}, commit={None if self.commit is None else self.commit.id!r})"
+
+    @property
+    def outcome(self) -> MergeOutcome:
+        return self.result.outcome
+
+    @property
+    def commit(self) -> GraphCommit | None:
+        return self.result.commit
+
+    @property
+    def tables(self) -> Mapping[str, TableMerge]:
+        """What it does to each table of the target."""
+        return self.result.tables
+
+    @property
+    def conflicts(self) -> DataFrame:
+        """Every unresolved conflict: kind, type, id, and the entity as JSON in the base, the source and the target."""
+        return self._spark.createDataFrame(self.result.conflicts)
+
+    @property
+    def resolved(self) -> DataFrame:
+        """Every conflict that was resolved, and how."""
+        return self._spark.createDataFrame(self.result.resolved)
+
+    def report(self) -> str:
+        """The unresolved conflicts, for people."""
+        return self.result.report()
 
 
 class Maintenance:
@@ -164,7 +240,7 @@ class Graph:
         address, stores = _absolute(uri), dict(storage_options or {})
         create = partial(EngineGraph.create, address, schema, storage_options=stores, options=options)
         later = partial(EngineGraph.open, address, storage_options=stores, options=options)
-        return cls(spark, address, host(spark, address, stores, create, later), branch)
+        return cls(spark, address, host(spark, address, create, later), branch)
 
     @classmethod
     def open(
@@ -189,7 +265,7 @@ class Graph:
         """
         address, stores = _absolute(uri), dict(storage_options or {})
         first = partial(EngineGraph.open, address, mode, storage_options=stores, options=options)
-        return cls(spark, address, host(spark, address, stores, first, first), branch)
+        return cls(spark, address, host(spark, address, first, first), branch)
 
     def snapshot(
         self,
@@ -267,6 +343,48 @@ class Graph:
         }
         load = self._host.call(verbs.begin_load, branch or self.branch, options)
         return Transaction(self._spark, self._host, self.schema, load)
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
+        on_conflict: OnConflict = "fail",
+        granularity: str = "row",
+    ) -> Merged:
+        """What ``source`` did since the two branches parted is in ``into`` too, as one commit with two parents.
+
+        Args:
+            source: The branch to merge, as it is now.
+            into: The branch that gets the commit.
+            actor: Who makes the commit.
+            message: What it is for.
+            dry_run: Say what would happen, conflicts and all, and change nothing.
+            delete_branch: Delete ``source`` once it is merged.
+            on_conflict: ``"fail"``, or which side wins where both changed an entity: ``"ours"`` (``into``) or ``"theirs"``
+                (``source``); or one of these per type, by name.
+            granularity: ``"property"`` lets both sides change different properties of one entity.
+
+        Raises:
+            MergeConflict: the sides contradict each other; nothing was changed. Its ``conflicts`` are an Arrow table.
+        """
+        options = {
+            "actor": actor,
+            "message": message,
+            "dry_run": dry_run,
+            "delete_branch": delete_branch,
+            "on_conflict": on_conflict,
+            "granularity": granularity,
+        }
+        return Merged(self._spark, self._host.call(verbs.merge, source, into, options))
+
+    def diff(self, from_: str, to: str | None = None) -> Diff:
+        """What is different in ``to`` (this graph's branch by default) against ``from_``; each is a branch or a commit."""
+        return Diff(self._spark, self._host.call(verbs.diff, from_, to or self.branch))
 
     def load_json(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 import pyarrow as pa
@@ -57,18 +58,19 @@ def metadata_table(name: str) -> MetadataTable:
 
 def _commits(graph: Graph, snapshot: Snapshot) -> Rows:
     """The commits that the snapshot contains, newest first."""
-    for commit in graph.commits.list(snapshot.branch):
-        if commit.order <= snapshot.commit.order:
-            yield {
-                "id": commit.commit_id,
-                "branch": commit.branch or MAIN,
-                "parent": commit.parent_id,
-                "merged_parent": commit.merged_parent_id,
-                "actor": commit.actor,
-                "message": commit.extra.get("message"),
-                "created_at": commit.created_at,
-                "version": commit.manifest_version,
-            }
+    newest = snapshot.commit.commit_id
+    for commit in dropwhile(lambda commit: commit.commit_id != newest, graph.commits.list(snapshot.branch)):
+        yield {
+            "id": commit.commit_id,
+            "branch": commit.branch or MAIN,
+            "parent": commit.parent_id,
+            "merged_parent": commit.merged_parent_id,
+            "actor": commit.actor,
+            "message": commit.extra.get("message"),
+            "created_at": commit.created_at,
+            "version": commit.manifest_version,
+            "metrics": json.dumps(commit.extra["metrics"]) if "metrics" in commit.extra else None,
+        }
 
 
 def _branches(graph: Graph, _snapshot: Snapshot) -> Rows:
@@ -132,7 +134,7 @@ def _recoveries(graph: Graph, _snapshot: Snapshot) -> Rows:
 METADATA_TABLES = {
     "commits": MetadataTable(
         "id string, branch string, parent string, merged_parent string, actor string, message string, "
-        "created_at timestamp, version long",
+        "created_at timestamp, version long, metrics string",
         _commits,
     ),
     "branches": MetadataTable("name string, parent string, parent_version long, created_at timestamp", _branches),

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from omnigraph_engine.branches.merge import MergeResult
 from omnigraph_engine.graph import Graph, GraphSchema
 from omnigraph_engine.manifest.audit import RecoveryRecord
-from omnigraph_engine.manifest.dataset import BranchInfo
+from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.tables.table import TableRef
 from omnigraph_engine.write.load import CommitReceipt, Load
 
+from omnigraph_spark.diff import TableChanges
 from omnigraph_spark.read import PinnedTable, Scan, plan_scan
 from omnigraph_spark.write import TableLoad
 
@@ -59,6 +61,28 @@ def show_commit(graph: Graph, commit_id: str) -> GraphCommit:
 
 def list_branches(graph: Graph) -> list[BranchInfo]:
     return graph.branches.list()
+
+
+def get_branch(graph: Graph, name: str) -> BranchInfo:
+    return graph.branches.get(name)
+
+
+def create_branch(graph: Graph, name: str, from_: str) -> BranchInfo:
+    return graph.branches.create(name, from_)
+
+
+def delete_branch(graph: Graph, name: str) -> None:
+    graph.branches.delete(name)
+
+
+def merge(graph: Graph, source: str, into: str, options: Mapping[str, Any]) -> MergeResult:
+    return graph.merge(source, into, **options)
+
+
+def diff(graph: Graph, from_: str, to: str) -> dict[str, TableChanges]:
+    found = graph.diff(from_, to)
+    tables = {**dict.fromkeys(found.after.tables), **found.tables}
+    return {key: TableChanges.of(found.table(key)) for key in tables}
 
 
 def recoveries(graph: Graph) -> list[RecoveryRecord]:
