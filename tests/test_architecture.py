@@ -24,6 +24,7 @@ LAYERS = [
     {"commit", "history", "snapshot"},
     {"branches", "write", "maintenance", "lifecycle"},
     {"graph"},
+    {"cli_documents"},
     {"cli", "__init__"},
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -1,6 +1,6 @@
 """Many writers on one graph, killed, stopped and failed by a seeded schedule; then the oracle.
 
-    python tests/chaos/chaos.py --seeds 1,2,3 --writers 4 --operations 40
+    python tests/chaos/chaos.py --seeds 1,2,3 --writers 4 --branchers 2 --operations 40
 
 A seed fixes what is done to whom and after which operation. How the processes interleave is up to the machine, so a violation
 may need a few runs of its seed to show again; its graph and journals are kept.
@@ -22,7 +22,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import brancher
 import oracle
+from omnigraph_engine.commit.lines import owns
 from omnigraph_engine.commit.sidecar import RECOVERY
 from omnigraph_engine.errors import OmnigraphError
 from omnigraph_engine.failpoints import ENVIRONMENT_VARIABLE, Failpoint
@@ -39,6 +41,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LEASE = 0.6  # seconds
 POLL = 0.01  # seconds
 SAMPLED_SNAPSHOTS = 12
+BRANCHER = "b"  # how the slots of branchers are called
 # A writer that is gone, or comes back, around these has the most to lose.
 POINTS = (*Failpoint, *[Failpoint.COMMIT_TABLE] * 3, *[Failpoint.PUBLISH] * 3)
 
@@ -92,14 +95,15 @@ class Report:
 class Chaos:
     """One run: a fresh graph, its writers and what happens to them."""
 
-    def __init__(self, folder: str, seed: int, *, writers: int, operations: int, limit: float) -> None:
+    def __init__(self, folder: str, seed: int, *, writers: int, branchers: int, operations: int, limit: float) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a schedule, not a secret
         self._seed = seed
         self._operations = operations
         self._limit = limit
         self._folder = folder
         self._uri = os.path.join(folder, "graph.omni")
-        self._slots = [Slot(f"w{number}", self._journal(f"w{number}"), self._events()) for number in range(writers)]
+        names = [*(f"w{number}" for number in range(writers)), *(f"{BRANCHER}{number}" for number in range(branchers))]
+        self._slots = [Slot(name, self._journal(name), self._events()) for name in names]
         self.report = Report(seed, Counter(kills=0, stops=0), folder=folder)
 
     def run(self) -> Report:
@@ -150,7 +154,7 @@ class Chaos:
         return ";".join(faults)
 
     def _start(self, slot: Slot) -> None:
-        program = os.path.join(HERE, "writer.py")
+        program = os.path.join(HERE, "brancher.py" if slot.name.startswith(BRANCHER) else "writer.py")
         arguments = [self._uri, slot.journal, str(self._seed), slot.name, str(self._operations), str(LEASE)]
         environment = {**os.environ, ENVIRONMENT_VARIABLE: self._faults()}
         with open(f"{slot.journal}.err", "ab") as errors:
@@ -240,6 +244,7 @@ class Chaos:
         self.report.violations += self._check_snapshots(graph, history, contents)
         self.report.violations += self._check_rest(graph, journals)
         self.report.violations += self._check_audit(graph, history)
+        self.report.violations += self._check_branches(graph, journals, contents[history[-1].commit_id])
         self._count(journals, graph)
 
     def _check_snapshots(
@@ -283,13 +288,37 @@ class Chaos:
         return complaints
 
     @staticmethod
+    def _check_branches(graph: Graph, journals: oracle.Journals, main: oracle.Content) -> list[str]:
+        """Every branch that is left holds what its commits add up to, is at rest, and gives its name free."""
+        complaints = []
+        for info in graph.branches.list()[1:]:
+            snapshot = graph.snapshot(branch=info.name)
+            commits = [commit for commit in reversed(graph.commits.list(info.name)) if "message" in commit.extra]
+            tags = [str(commit.extra["message"]) for commit in commits if commit.actor != oracle.RECOVERY_ACTOR]
+            if content_of(snapshot) != oracle.replay(journals, tags):
+                complaints.append(f"{info.name} holds another content than its commits add up to")
+            for key, table in snapshot.tables.items():
+                if owns(info, table.ref.branch) and head_version(graph.storage, table.ref) != table.ref.version:
+                    complaints.append(f"{key} on {info.name} is not at the version {table.ref.version} that it shows")
+            graph.branches.delete(info.name)
+        for name in brancher.NAMES:
+            graph.branches.create(name)
+            if content_of(graph.snapshot(branch=name)) != main:
+                complaints.append(f"{name}, made anew, does not hold what main does")
+        return complaints
+
+    @staticmethod
     def _check_audit(graph: Graph, history: list[oracle.Commit]) -> list[str]:
-        """One row for each operation that was undone, and at most one for each that was finished by somebody else."""
+        """One row for each operation that was undone, and at most one for each that was finished by somebody else.
+
+        What the manifest of a branch says of it goes with the branch, so more is known of the operations on main only.
+        """
         complaints = []
         records = graph.maintenance.recoveries()
         for operation, number in Counter(record.operation_id for record in records).items():
             if number > 1:
                 complaints.append(f"operation {operation} has {number} audit rows")
+        records = [record for record in records if not (record.actor or "").startswith(BRANCHER)]
         visible = {commit.commit_id for commit in history}
         undone = {record.operation_id for record in records if record.kind is RecoveryKind.ROLLED_BACK}
         complaints += [
@@ -313,20 +342,37 @@ class Chaos:
         counts["reads"] = journals.counts["read"]
         counts["injected"] = journals.counts["injected"]
         for record in graph.maintenance.recoveries():
-            counts["forward" if record.kind is RecoveryKind.ROLLED_FORWARD else "back"] += 1
+            counts[_COUNTED[record.kind]] += 1
+        counts["branch-reads"] = journals.counts["branch read"]
+        counts["branch-steps"] = journals.counts["branch step"]
         self.report.codes.update(
             {event[5:]: number for event, number in journals.counts.items() if event.startswith("code ")}
         )
+
+
+_COUNTED = {
+    RecoveryKind.ROLLED_FORWARD: "forward",
+    RecoveryKind.ROLLED_BACK: "back",
+    RecoveryKind.ORPHANED_BRANCH_DISCARDED: "discarded",
+}
 
 
 def _state(graph: Graph) -> ManifestState:
     return graph.snapshot()._state
 
 
-def run(seed: int, *, writers: int = 4, operations: int = 40, limit: float = 300.0, keep: bool = False) -> Report:
+def run(
+    seed: int,
+    *,
+    writers: int = 4,
+    branchers: int = 2,
+    operations: int = 40,
+    limit: float = 300.0,
+    keep: bool = False,
+) -> Report:
     """One run in a folder of its own, which is removed when nothing was wrong."""
     folder = tempfile.mkdtemp(prefix=f"chaos-{seed}-")
-    report = Chaos(folder, seed, writers=writers, operations=operations, limit=limit).run()
+    report = Chaos(folder, seed, writers=writers, branchers=branchers, operations=operations, limit=limit).run()
     if not report.violations and not keep:
         shutil.rmtree(folder)
         report.folder = None
@@ -337,6 +383,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Chaos: many writers, one graph, one oracle.")
     parser.add_argument("--seeds", default="1,2,3", help="comma separated numbers, or a range such as 1-20")
     parser.add_argument("--writers", type=int, default=4)
+    parser.add_argument(
+        "--branchers", type=int, default=2, help="writers that make branches, write to them and delete them"
+    )
     parser.add_argument("--operations", type=int, default=40, help="for each writer")
     parser.add_argument("--keep", action="store_true", help="keep graphs and journals, also when nothing was wrong")
     arguments = parser.parse_args()
@@ -345,7 +394,13 @@ def main() -> int:
     for text in arguments.seeds.replace(" ", ",").split(","):
         first, _, last = text.partition("-")
         for seed in range(int(first), int(last or first) + 1):
-            report = run(seed, writers=arguments.writers, operations=arguments.operations, keep=arguments.keep)
+            report = run(
+                seed,
+                writers=arguments.writers,
+                branchers=arguments.branchers,
+                operations=arguments.operations,
+                keep=arguments.keep,
+            )
             print(report, flush=True)  # noqa: T201 - the output of a command
             bad += bool(report.violations)
     print("no violation" if not bad else f"{bad} seed(s) with violations", flush=True)  # noqa: T201

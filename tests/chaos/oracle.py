@@ -39,7 +39,11 @@ RECOVERY_ACTOR = "omnigraph:recovery"
 CONFLICTS = frozenset({"OG2001", "OG2002", "OG2006"})
 DUPLICATE_KEY = "OG4004"
 VIOLATIONS = frozenset({"OG4005", "OG4006", "OG4007"})
-STORE_FAILURES = frozenset({"OG2003", "OG5001"})
+OUTCOME_UNKNOWN = "OG2003"
+STORE_FAILURES = frozenset({OUTCOME_UNKNOWN, "OG5001"})
+BRANCH_GONE = "OG1010"
+BRANCH_EXISTS = "OG1013"
+MAIN = "main"
 
 
 class Violation(Exception):
@@ -64,6 +68,7 @@ class Operation:
     tag: str
     writes: list[dict[str, Any]]
     based_on: str | None
+    branch: str = MAIN
     outcomes: list[str | None] = field(default_factory=list)  # one for each try; None when its process died in it
     commits: set[str] = field(default_factory=set)  # that its writer was told
 
@@ -83,12 +88,25 @@ class Observation:
     at_least: str | None  # a commit that the same writer had seen before
 
 
+@dataclass(frozen=True)
+class BranchObservation:
+    """A branch that a brancher read: every commit that it showed, oldest first, and a digest of all that it held."""
+
+    writer: str
+    branch: str
+    life: str  # which of the branches that the name was
+    commits: tuple[str, ...]
+    tags: tuple[str, ...]  # of the commits that somebody intended
+    digest: str
+
+
 @dataclass
 class Journals:
     """All journals of a run, read together."""
 
     operations: dict[str, Operation] = field(default_factory=dict)
     observations: list[Observation] = field(default_factory=list)
+    branch_observations: list[BranchObservation] = field(default_factory=list)
     app_versions: dict[str, int] = field(default_factory=dict)  # the newest acknowledged, by application
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -162,6 +180,7 @@ class _Reader:
         self._found = found
         self._current: Operation | None = None
         self._seen: str | None = None  # the newest commit that the writer knows of
+        self._shown: dict[str, tuple[str, ...]] = {}  # by life of a branch: the commits that the writer has seen there
         self._faults = 0  # injected since the operation began
 
     def take(self, entry: Mapping[str, Any]) -> None:
@@ -175,21 +194,48 @@ class _Reader:
             self._complain(entry["text"])
         elif event == "intent":
             self._begin(entry)
+        elif event.startswith("branch "):
+            self._take_of_branch(event, entry)
         elif event == "read":
             self._found.observations.append(Observation(self._writer, entry["commit"], entry["digest"], self._seen))
             self._seen = entry["commit"]
         elif event in OUTCOMES:
             self._end(event, entry)
 
+    def _take_of_branch(self, event: str, entry: Mapping[str, Any]) -> None:
+        if event == "branch step":
+            self._faults = 0
+        elif event == "branch read":
+            self._look(entry)
+        elif event == "branch failed":
+            self._found.counts[f"code {entry['code']}"] += 1
+            usual = {"create": (BRANCH_EXISTS, BRANCH_GONE), "delete": (BRANCH_GONE,)}[entry["verb"]]
+            if entry["code"] not in usual and not (entry["code"] in STORE_FAILURES and self._faults):
+                self._complain(f"{entry['verb']} of {entry['branch']} surfaced {entry['text']}")
+
+    def _look(self, entry: Mapping[str, Any]) -> None:
+        """What a branch has shown once, it shows as long as it lives: history only grows."""
+        seen = BranchObservation(
+            self._writer, entry["branch"], entry["life"], tuple(entry["commits"]), tuple(entry["tags"]), entry["digest"]
+        )
+        before = self._shown.get(seen.life, ())
+        if seen.commits[: len(before)] != before:
+            self._complain(f"{seen.branch} ({seen.life}) showed {before[-1]} and later did not, or elsewhere")
+        self._shown[seen.life] = seen.commits
+        self._found.branch_observations.append(seen)
+
     def _begin(self, entry: Mapping[str, Any]) -> None:
         self._faults = 0
-        begun = Operation(entry["tag"], entry["writes"], entry["based_on"])
+        begun = Operation(entry["tag"], entry["writes"], entry["based_on"], entry["branch"])
         self._current = self._found.operations.setdefault(begun.tag, begun)
         self._current.outcomes.append(None)
 
     def _end(self, event: str, entry: Mapping[str, Any]) -> None:
         operation = self._current
-        if operation is None or operation.tag != entry["tag"]:
+        begun = operation is not None and operation.tag == entry["tag"]
+        if not begun and entry.get("code") == BRANCH_GONE:
+            return  # there was nothing to read that it could have decided upon
+        if operation is None or not begun:
             self._complain(f"{entry['tag']} ended before it began: {entry}")
             return
         operation.outcomes[-1] = event
@@ -199,7 +245,7 @@ class _Reader:
                 self._complain(f"{operation.tag} surfaced {entry['text']}")
             return
         operation.commits.add(entry["commit"])
-        if not entry["replayed"]:
+        if not entry["replayed"] and operation.branch == MAIN:
             self._seen = entry["commit"]
         if entry["txn"]:
             self._found.app_versions[entry["txn"][0]] = entry["txn"][1]
@@ -230,6 +276,8 @@ def _expected(code: str, operation: Operation, faults: int) -> bool:
     if code == DUPLICATE_KEY:
         # Other names are an operation's own: only itself, taken for failed and landed after all, could be in its way.
         return any(row_id(row).startswith(HOT) for write in operation.writes for row in write["rows"])
+    if code in (BRANCH_GONE, OUTCOME_UNKNOWN) and operation.branch != MAIN:
+        return True  # a branch that goes while a commit on it is being decided takes the answer with it
     if code in CONFLICTS:
         return operation.replaces
     return code in VIOLATIONS or (code in STORE_FAILURES and faults > 0)
@@ -249,6 +297,7 @@ def check_history(journals: Journals, history: list[Commit]) -> tuple[list[str],
                 complaints.append(f"commit {commit.commit_id} ({commit.tag}): {violation}")
         contents[commit.commit_id] = {name: dict(rows) for name, rows in model.content.items()}
     complaints += _check_observations(journals, history, contents)
+    complaints += _check_branches(journals)
     return complaints, contents
 
 
@@ -268,6 +317,10 @@ def _check_outcomes(journals: Journals, history: list[Commit]) -> list[str]:
             by_tag.setdefault(commit.tag, []).append(commit.commit_id)
     for tag, operation in journals.operations.items():
         stand = by_tag.get(tag, [])
+        if operation.branch != MAIN:
+            if stand:
+                complaints.append(f"{tag} was made on {operation.branch} and stands in main's history")
+            continue
         if "ack" in operation.outcomes and (len(stand) != 1 or operation.commits != set(stand)):
             complaints.append(f"{tag} was acknowledged as {operation.commits} and stands in history as {stand}")
         if set(operation.outcomes) == {"failed"} and stand:
@@ -291,4 +344,34 @@ def _check_observations(journals: Journals, history: list[Commit], contents: Map
             complaints.append(f"{seen.writer} read commit {seen.commit_id} with another content than it has")
         if seen.at_least is not None and order[seen.commit_id] < order.get(seen.at_least, -1):
             complaints.append(f"{seen.writer} read {seen.commit_id} after it had seen the later {seen.at_least}")
+    return complaints
+
+
+def replay(journals: Journals, tags: Iterable[str]) -> Content:
+    """What a branch holds that shows these commits, in this order. Raises ``Violation`` when it cannot be."""
+    model = Model()
+    for tag in tags:
+        model.apply(journals.intended(tag))
+    return model.content
+
+
+def _check_branches(journals: Journals) -> list[str]:
+    """Every branch held at every look what the commits that it showed add up to, and none that was reported failed."""
+    complaints = []
+    for seen in journals.branch_observations:
+        where = f"{seen.branch} ({seen.life}), as {seen.writer} read it,"
+        try:
+            if digest(replay(journals, seen.tags)) != seen.digest:
+                complaints.append(f"{where} held another content than its commits add up to")
+        except Violation as violation:
+            complaints.append(f"{where} shows what cannot be: {violation}")
+            continue
+        for tag in seen.tags:
+            operation = journals.intended(tag)
+            if operation.branch not in (MAIN, seen.branch):
+                complaints.append(f"{where} shows {tag}, which was made on {operation.branch}")
+            if set(operation.outcomes) == {"failed"}:
+                complaints.append(f"{where} shows {tag}, which was reported failed")
+        if len(set(seen.tags)) != len(seen.tags):
+            complaints.append(f"{where} shows a commit twice")
     return complaints

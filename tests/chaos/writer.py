@@ -21,6 +21,7 @@ import pyarrow as pa
 from omnigraph_engine import failpoints
 from omnigraph_engine.errors import OmnigraphError, OutcomeUnknown
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.write.load import WriteOptions
 
@@ -74,6 +75,10 @@ def content_of(snapshot: Snapshot) -> oracle.Content:
 
 
 class Writer:
+    """Writes to one branch at a time, by default to main, and reads what comes of it."""
+
+    branch = MAIN
+
     def __init__(self, graph: Graph, journal: Journal, seed: str, slot: str) -> None:
         self._graph = graph
         self._journal = journal
@@ -149,7 +154,7 @@ class Writer:
             tag = self._tag()
 
             def writes(tag: str = tag) -> tuple[Writes, str]:
-                content = content_of(self._graph.snapshot())
+                content = content_of(self._graph.snapshot(branch=self.branch))
                 amounts = [self._random.randint(-9, 9) for _ in range(self._random.randint(1, 4))]
                 settings = [
                     {"name": f"s{number}", "tag": tag, "amount": amount} for number, amount in enumerate(amounts)
@@ -220,7 +225,7 @@ class Writer:
                 return
 
     def _write(self, tag: str, writes: Writes, transaction: tuple[str, int] | None = None) -> str:
-        self._journal.note("intent", tag=tag, writes=writes, txn=transaction, based_on=None)
+        self._journal.note("intent", tag=tag, branch=self.branch, writes=writes, txn=transaction, based_on=None)
         return self._attempt(tag, lambda: writes, transaction)
 
     def _write_after_reading(self, tag: str, decide: Callable[[], tuple[Writes, str]]) -> str:
@@ -228,7 +233,7 @@ class Writer:
 
         def writes() -> Writes:
             decided, based_on = decide()
-            self._journal.note("intent", tag=tag, writes=decided, txn=None, based_on=based_on)
+            self._journal.note("intent", tag=tag, branch=self.branch, writes=decided, txn=None, based_on=based_on)
             return decided
 
         return self._attempt(tag, writes, None)
@@ -237,7 +242,7 @@ class Writer:
         app_id, version = transaction or (None, None)
         try:
             with self._graph.transaction(
-                actor=self._slot, message=tag, txn_app_id=app_id, txn_version=version
+                self.branch, actor=self._slot, message=tag, txn_app_id=app_id, txn_version=version
             ) as running:
                 for write in writes():
                     running.load(write["type"], _arrow(write["rows"]), write["mode"])
@@ -285,7 +290,7 @@ def _injecting(journal: Journal) -> failpoints.Handler:
     return handle
 
 
-def main() -> None:
+def main(kind: type[Writer] = Writer) -> None:
     uri, path, seed, slot, operations, lease = sys.argv[1:]
     logging.disable(logging.WARNING)
     if PLANTED_VARIABLE in os.environ:
@@ -302,7 +307,7 @@ def main() -> None:
                 if error.code not in oracle.STORE_FAILURES:
                     raise
                 journal.note("open failed", code=error.code, text=str(error))
-        Writer(graph, journal, f"{seed}-{slot}-{len(journal.entries)}", slot).run(int(operations))
+        kind(graph, journal, f"{seed}-{slot}-{len(journal.entries)}", slot).run(int(operations))
         journal.note("finished")
 
 

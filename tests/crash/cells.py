@@ -8,7 +8,7 @@ must name every failpoint, so a new one without its row fails the build.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from omnigraph_engine.failpoints import Failpoint, Moment
@@ -22,15 +22,33 @@ edge Knows: Person -> Person
 """
 
 
+MAIN = "main"
+DEV = "dev"
+
+
+class Verb(str, Enum):
+    WRITE = "write"
+    CREATE = "create"  # the branch
+    DELETE = "delete"
+    MERGE = "merge"  # dev into the branch; the rows are those that it brings
+
+
 @dataclass(frozen=True)
 class Operation:
-    """One write, under a name of its own that its commit carries as its message."""
+    """One write, under a name of its own that its commit carries as its message; or the making or deleting of a branch."""
 
     name: str
     people: Mapping[str, int] = field(default_factory=dict)
     knows: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # by edge id
     mode: str = "append"
     transaction: tuple[str, int] | None = None
+    branch: str = MAIN
+    verb: Verb = Verb.WRITE
+
+    @property
+    def commits(self) -> bool:
+        """Whether a commit comes of it."""
+        return self.verb in (Verb.WRITE, Verb.MERGE)
 
 
 class Happening(str, Enum):
@@ -76,12 +94,22 @@ class Kind:
 
     @property
     def overtaker(self) -> Operation:
-        """What another process writes meanwhile: for an application that numbers its writes, the same write again."""
-        return OVERTAKER if self.subject.transaction is None else self.subject
+        """What another process writes meanwhile: for an application that numbers its writes, the same write again.
+
+        While a branch comes or goes it is a write to main.
+        """
+        if self.subject.transaction is not None:
+            return self.subject
+        return replace(OVERTAKER, branch=self.subject.branch if self.subject.verb is Verb.WRITE else MAIN)
+
+    @property
+    def next(self) -> Operation:
+        """What is written when all is settled: to the subject's branch, which is made again when it is not there."""
+        return replace(NEXT, branch=self.subject.branch)
 
     @property
     def operations(self) -> dict[str, Operation]:
-        known = [*BASES[self.base], self.subject, self.overtaker, NEXT]
+        known = [*BASES[self.base], self.subject, self.overtaker, self.next]
         if self.first is not None:
             known += [self.first.operation, *([self.first.meanwhile] if self.first.meanwhile else [])]
         return {operation.name: operation for operation in known}
@@ -132,8 +160,12 @@ def all_cells() -> list[Cell]:
 
 
 def quick_cells() -> list[Cell]:
-    """The main kind with everything, every other kind with a kill in every state that it can leave behind."""
-    return [cell for cell in all_cells() if cell.gap.kind == MAIN_KIND or _leaves_something_new(cell) or _races(cell)]
+    """The main kind with everything, every other kind with a kill in every state that it can leave behind; and a few more."""
+    return [
+        cell
+        for cell in all_cells()
+        if cell.gap.kind == MAIN_KIND or _leaves_something_new(cell) or _races(cell) or _loses_an_answer(cell)
+    ]
 
 
 def _leaves_something_new(cell: Cell) -> bool:
@@ -143,17 +175,43 @@ def _leaves_something_new(cell: Cell) -> bool:
 
 
 def _races(cell: Cell) -> bool:
-    """A recoverer that stands still while the writer it took for dead goes on."""
+    """A recoverer that stands still while the writer it took for dead goes on; a writer whose own line is dropped meanwhile."""
     lives = KINDS[cell.gap.kind].first_lives
-    return lives and cell.happening is Happening.STOP and cell.gap.moment is Moment.BEFORE
+    forks = cell.gap.kind == FORK_KIND and cell.gap.step in (Failpoint.FORK, Failpoint.COMMIT_TABLE)
+    return (lives or forks) and cell.happening is Happening.STOP and cell.gap.moment is Moment.BEFORE
+
+
+def _loses_an_answer(cell: Cell) -> bool:
+    """Branches come and go in one step each, and its answer may be lost."""
+    branches = not KINDS[cell.gap.kind].subject.commits
+    return branches and cell.happening is Happening.ERROR and cell.gap.moment is Moment.AFTER
 
 
 _ALICE, _BOB = {"alice": 1}, {"bob": 2}
 
 BASE = "base"  # how the names of the operations begin that a cell starts from
 # ``gus`` has no edges: an overwrite may drop him.
+_SMALL = Operation(BASE, {**_ALICE, **_BOB, "gus": 3}, {"base": ("alice", "bob")})
+_MAKE_DEV = Operation("make dev", branch=DEV, verb=Verb.CREATE)
 BASES: dict[str, tuple[Operation, ...]] = {
-    "small": (Operation(BASE, {**_ALICE, **_BOB, "gus": 3}, {"base": ("alice", "bob")}),),
+    "small": (_SMALL,),
+    "branched": (_SMALL, _MAKE_DEV),
+    "written": (_SMALL, _MAKE_DEV, Operation(f"{BASE}-dev", {"ivy": 9}, {"dev": ("ivy", "alice")}, branch=DEV)),
+    # Both branches have changed the people, and only dev the edges: one table is merged by entity, the other adopted.
+    "diverged": (
+        _SMALL,
+        _MAKE_DEV,
+        Operation(f"{BASE}-dev", {"ivy": 9}, {"dev": ("ivy", "alice")}, branch=DEV),
+        Operation(f"{BASE}-main", {"hal": 8}),
+    ),
+    # The name had a life before, and main has more versions by now than the name ever had.
+    "lived": (
+        _MAKE_DEV,
+        Operation(f"{BASE}-former", {"ivy": 9}, {"former": ("ivy", "ivy")}, branch=DEV),
+        Operation("end dev", branch=DEV, verb=Verb.DELETE),
+        _SMALL,
+        *(Operation(f"{BASE}-{n}", {f"p{n}": n}) for n in range(4)),
+    ),
     # One commit short of the number of small fragments that are folded together.
     "unfolded": tuple(
         Operation(
@@ -174,7 +232,21 @@ WRITE = (_F.STAGE, _F.STAGE, _F.ARM, _F.COMMIT_TABLE, _F.COMMIT_TABLE, _F.PUBLIS
 UNDO = (_F.OWN_UNDO, _F.ABORT, _F.RESTORE, _F.RESTORE, _F.CONVERGE, _F.AUDIT, _F.CLEAN)
 UNDO_ONE = (_F.OWN_UNDO, _F.ABORT, _F.RESTORE, _F.CONVERGE, _F.AUDIT, _F.CLEAN)
 
+FORK = (
+    _F.STAGE, _F.STAGE, _F.ARM, _F.FORK, _F.COMMIT_TABLE, _F.FORK, _F.COMMIT_TABLE, _F.PUBLISH, _F.DISARM,
+)  # fmt: skip
+UNDO_FORK = (_F.OWN_UNDO, _F.ABORT, _F.CONVERGE, _F.AUDIT, _F.CLEAN)  # lines are dropped, and nothing is restored
+CREATE = (_F.CREATE_BRANCH, _F.BEGIN_BRANCH)
+
+MERGE = (_F.ARM, _F.COMMIT_TABLE, _F.PUBLISH, _F.DISARM)
+# Its edges are on dev's line by then, so main forks a line of its own.
+WRITE_AFTER_MERGE = (
+    _F.STAGE, _F.STAGE, _F.ARM, _F.FORK, _F.COMMIT_TABLE, _F.COMMIT_TABLE, _F.PUBLISH, _F.DISARM,
+)  # fmt: skip
+_MERGED = Operation("subject", {"ivy": 9}, {"dev": ("ivy", "alice")}, verb=Verb.MERGE)
+
 MAIN_KIND = "append"
+FORK_KIND = "fork"
 _KINDS = (
     Kind("append", "a load that appends to two tables", _APPEND, WRITE),
     Kind(
@@ -275,6 +347,67 @@ _KINDS = (
             "manifest.publish#1:before=stop",
             meanwhile=Operation("meanwhile", {**_ALICE, **_BOB, "pia": 16}, mode="overwrite"),
         ),
+    ),
+    Kind(
+        FORK_KIND,
+        "the first load into two tables of a branch: it forks both, and replaces rows that are on main's lines",
+        Operation(
+            "subject", {"bob": 22, "carol": 3}, {"base": ("bob", "alice"), "s1": ("carol", "bob")}, "merge", branch=DEV
+        ),
+        FORK,
+        base="branched",
+    ),
+    Kind(
+        "undo fork",
+        "a recoverer of a first load into a branch that died between its tables",
+        replace(_RECOVERER, branch=DEV),
+        UNDO_FORK,
+        after=FORK,
+        first=First(replace(_FIRST, branch=DEV), "table.commit#1:after=kill"),
+        base="branched",
+    ),
+    Kind(
+        "forward fork",
+        "a recoverer of a first load into a branch that died before its publish",
+        replace(_RECOVERER, branch=DEV),
+        (_F.ROLL_FORWARD, _F.AUDIT, _F.CLEAN),
+        after=WRITE,
+        first=First(replace(_FIRST, branch=DEV), "manifest.publish#1:before=kill"),
+        base="branched",
+    ),
+    Kind("create", "the making of a branch", Operation("subject", branch=DEV, verb=Verb.CREATE), CREATE),
+    Kind(
+        "create again",
+        "the making of a branch whose name had a life before",
+        Operation("subject", branch=DEV, verb=Verb.CREATE),
+        CREATE,
+        base="lived",
+    ),
+    Kind(
+        "delete",
+        "the deleting of a branch that has forked two tables",
+        Operation("subject", branch=DEV, verb=Verb.DELETE),
+        (_F.DELETE_BRANCH, _F.RECLAIM),
+        base="written",
+    ),
+    Kind("merge branch", "a merge of one table by entity and of one by adoption", _MERGED, MERGE, base="diverged"),
+    Kind(
+        "undo merge",
+        "a recoverer of a merge that died before its table",
+        _RECOVERER,
+        UNDO_ONE,
+        after=WRITE,
+        first=First(replace(_MERGED, name="first"), "table.commit#1:before=kill"),
+        base="diverged",
+    ),
+    Kind(
+        "forward merge",
+        "a recoverer of a merge that died before its publish",
+        _RECOVERER,
+        (_F.ROLL_FORWARD, _F.AUDIT, _F.CLEAN),
+        after=WRITE_AFTER_MERGE,
+        first=First(replace(_MERGED, name="first"), "manifest.publish#1:before=kill"),
+        base="diverged",
     ),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _KINDS}

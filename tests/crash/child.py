@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from cells import BASES, NEXT, SCHEMA, Operation
+from cells import BASES, DEV, SCHEMA, Kind, Operation, Verb
 from crash_oracle import Claim, Told, fates, violations
 from omnigraph_engine import failpoints
 from omnigraph_engine.commit.sidecar import RECOVERY
@@ -112,7 +112,7 @@ def create(root: Path, base: str) -> dict[str, Any]:
     """A graph with the commits that a kind starts from."""
     graph = Graph.create(root, SCHEMA, options=_OPTIONS)
     for operation in BASES[base]:
-        _load(graph, operation)
+        _perform(graph, operation)
     return {}
 
 
@@ -133,8 +133,7 @@ def write(root: Path, operation: Operation | None, faults: str = "", *, park: bo
             if park:
                 os.kill(os.getpid(), signal.SIGSTOP)
             if operation is not None:
-                receipt = _load(graph, operation)
-                commit_id = None if receipt.commit is None else receipt.commit.commit_id
+                commit_id = _perform(graph, operation)
     except GraphDamaged:
         raise
     except OmnigraphError as failure:
@@ -143,20 +142,25 @@ def write(root: Path, operation: Operation | None, faults: str = "", *, park: bo
     return {"claim": claim, "commit_id": commit_id, "error": error, "steps": seen.steps, "errors": seen.errors}
 
 
-def verify(root: Path, operations: dict[str, Operation], told: list[Told], again: list[Operation]) -> dict[str, Any]:
-    """Opens the graph as the next writer would, repeats ``again``, writes something new, and says what is wrong."""
-    names = [name for name in operations if name != NEXT.name]
+def verify(root: Path, kind: Kind, told: list[Told]) -> dict[str, Any]:
+    """Opens the graph as the next writer would, repeats what an application would, writes something new, and says what is
+    wrong.
+    """
+    subject, operations = kind.subject, kind.operations
+    names = [name for name in operations if name != kind.next.name]
+    found: dict[str, bool] = {}
     try:
         graph = _open(root, _OPTIONS)
-        found = fates(graph, names)
-        for operation in (*again, NEXT):
-            receipt = _load(graph, operation)
-            told = [*told, Told(operation.name, Claim.COMMITTED, receipt.commit and receipt.commit.commit_id)]
+        found = fates(graph, kind, names)
+        if subject.branch not in [info.name for info in graph.branches.list()]:
+            graph.branches.create(subject.branch)
+        for operation in (*([subject] if subject.transaction else []), kind.next):
+            told = [*told, Told(operation.name, Claim.COMMITTED, _perform(graph, operation))]
     except OmnigraphError as error:
         graph = Graph.open(root, "ro")
-        wrong = [f"the next write failed: {error}", *violations(graph, operations, told)]
-        return {"fates": fates(graph, names), "violations": wrong}
-    return {"fates": found, "violations": list(violations(graph, operations, told))}
+        wrong = [f"the next write failed: {error}", *violations(graph, kind, told, found)]
+        return {"fates": found or fates(graph, kind, names), "violations": wrong}
+    return {"fates": found, "violations": list(violations(graph, kind, told, found))}
 
 
 def _open(root: Path, options: WriteOptions) -> Graph:
@@ -168,10 +172,27 @@ def _open(root: Path, options: WriteOptions) -> Graph:
     return graph
 
 
+def _perform(graph: Graph, operation: Operation) -> str | None:
+    """Does it, and says the commit that came of it."""
+    if operation.verb is Verb.CREATE:
+        graph.branches.create(operation.branch)
+        return None
+    if operation.verb is Verb.DELETE:
+        graph.branches.delete(operation.branch)
+        return None
+    if operation.verb is Verb.MERGE:
+        commit = graph.merge(DEV, into=operation.branch, message=operation.name).commit
+        return None if commit is None else commit.commit_id
+    receipt = _load(graph, operation)
+    return None if receipt.commit is None else receipt.commit.commit_id
+
+
 def _load(graph: Graph, operation: Operation) -> CommitReceipt:
     people, knows = operation.people, operation.knows
     app_id, version = operation.transaction or (None, None)
-    with graph.transaction(message=operation.name, txn_app_id=app_id, txn_version=version) as transaction:
+    with graph.transaction(
+        operation.branch, message=operation.name, txn_app_id=app_id, txn_version=version
+    ) as transaction:
         if people:
             table = pa.table({"name": list(people), "age": pa.array(people.values(), pa.int32())})
             transaction.load("Person", table, operation.mode)

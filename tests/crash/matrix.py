@@ -102,8 +102,7 @@ class Stage:
             self.told.append(Told(operation, Claim(child.report["claim"]), child.report["commit_id"]))
 
     def verify(self) -> dict[str, Any]:
-        again = [self.kind.subject] if self.kind.subject.transaction else []
-        check = Child("check", self._folder, lambda: verify(self._root, self.kind.operations, self.told, again))
+        check = Child("check", self._folder, lambda: verify(self._root, self.kind, self.told))
         self.expect(check, End.DONE)
         self.wrong += check.report.get("violations", [])
         return dict(check.report.get("fates", {}))
@@ -276,7 +275,8 @@ Rows are the gaps before and after every durable step of every kind of writer, f
 | stop | the process stands still (SIGSTOP) until another one has settled what it left, then goes on |
 | overtaken | the same, and the other one has also written to the same tables |
 
-A cell says what became of the writer's commit: *committed*, *rejected* (its caller was told so, nothing is visible), *undone*
+Kinds that make or delete a branch end in the branch being there, or gone, for *committed*. A cell says what became of the
+writer's commit: *committed*, *rejected* (its caller was told so, nothing is visible), *undone*
 (its writer was killed, nothing is visible), *unknown* (its caller was told to look; in brackets what there was to see). Where a
 writer meets the remains of a first one, the first one's fate comes first. A writer that was stopped and is *committed* all the
 same was either finished by the other or prepared itself anew.
@@ -288,7 +288,8 @@ is a violation unless all of these hold:
 - what was acknowledged is there, and what was rejected is not;
 - every snapshot, also the one from before, can be read and holds what it held, and no edge lacks an endpoint;
 - the next write went through;
-- HEAD of every table is what the manifest publishes, no sidecar is left, and no recovery is audited twice;
+- HEAD of every line that a branch owns is what its manifest publishes, no sidecar is left, and no recovery is audited twice;
+- a branch that was made holds what its origin held, and one that was deleted shows nothing in its next life;
 - the fault really happened.
 """
 

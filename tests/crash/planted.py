@@ -18,13 +18,14 @@ from typing import Any
 
 from lance import LanceDataset
 from lance.dataset import Transaction
+from omnigraph_engine.branches import branches
 from omnigraph_engine.commit import coordinator, recovery
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide
 from omnigraph_engine.commit.coordinator import Committed, Coordinator, Step
 from omnigraph_engine.commit.sidecar import Sidecar, TableIntent
 from omnigraph_engine.errors import ObjectNotFound, OmnigraphError, VersionConflict
 from omnigraph_engine.failpoints import Failpoint, effect
-from omnigraph_engine.manifest import publisher
+from omnigraph_engine.manifest import dataset, publisher
 from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.manifest.publisher import Publication
 from omnigraph_engine.manifest.rows import TableVersion
@@ -243,6 +244,28 @@ def forward_without_transaction() -> None:
     _engine._intended = lambda storage, sidecar: replace(intended(storage, sidecar), app_transaction=None)
 
 
+def write_on_the_parents_line() -> None:
+    """A branch takes the line that it sees for its own and does not fork it."""
+    coordinator.owns = lambda _branch, _line: True
+
+
+def begin_in_the_residue() -> None:
+    """A branch whose name had a life before takes what that one left for its own beginning."""
+    dataset.give_first_version = branches.give_first_version = lambda _storage, _info: None
+    Manifest.holds = lambda _self, _start: True  # type: ignore[method-assign]
+
+
+def forward_without_looking_at_the_line() -> None:
+    """A recovery takes a line that an operation was to fork for forked and landed."""
+    facts = _engine._facts
+
+    def blind(storage: Storage, manifest: Manifest, intent: TableIntent) -> TableFacts:
+        found = facts(storage, manifest, intent)
+        return replace(found, above=list(intent.transactions)) if intent.forks else found  # type: ignore[no-any-return]
+
+    _engine._facts = blind
+
+
 def _named(*mistakes: Callable[[], None]) -> dict[str, Callable[[], None]]:
     return {mistake.__name__.replace("_", "-"): mistake for mistake in mistakes}
 
@@ -266,4 +289,7 @@ PLANTED: dict[str, Callable[[], None]] = _named(
     forward_incomplete_chain,
     forward_on_moved_read_set,
     forward_without_transaction,
+    write_on_the_parents_line,
+    begin_in_the_residue,
+    forward_without_looking_at_the_line,
 )

@@ -27,6 +27,9 @@ FOUND_BY = {
     "forward-incomplete-chain": ("fold/table.commit#3/after/kill", "the next write failed"),
     "forward-on-moved-read-set": ("undo invalid/recovery.own#1/before/kill", "who do not exist"),
     "forward-without-transaction": ("transaction/manifest.publish#1/before/kill", "the next write failed"),
+    "write-on-the-parents-line": ("fork/manifest.publish#1/after/kill", "HEAD of edge:Knows"),
+    "begin-in-the-residue": ("create again/branch.begin#1/after/kill", "after 'base-former'"),
+    "forward-without-looking-at-the-line": ("fork/table.fork#1/after/kill", "the next write failed"),
 }
 
 

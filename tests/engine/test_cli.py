@@ -157,6 +157,195 @@ def test_branch_list_has_main(graph: Graph) -> None:
     assert [branch["name"] for branch in document("branch", "list", graph.uri)["branches"]] == ["main"]
 
 
+def test_branch_create_makes_a_branch_of_a_branch_or_a_commit(graph: Graph) -> None:
+    assert text("branch", "create", graph.uri, "dev") == "Created branch dev from main, version 2.\n"
+    first = graph.commits.list()[-1]
+    made = document("branch", "create", graph.uri, "old", "--from", first.commit_id)
+    assert (made["name"], made["parent"], made["parent_version"]) == ("old", "main", 1)
+    assert [branch["name"] for branch in document("branch", "list", graph.uri)["branches"]] == ["main", "dev", "old"]
+    assert document("snapshot", graph.uri, "--branch", "old")["commit"] == first.commit_id
+    assert run("branch", "create", graph.uri, "dev").stderr.startswith("error: OG1013 ")
+
+
+def test_load_takes_a_branch_and_leaves_main_alone(graph: Graph, rows_file: Path) -> None:
+    graph.branches.create("dev")
+    loaded = document("load", graph.uri, rows_file, "--mode", "merge", "--branch", "dev")
+    assert loaded["commit"]["branch"] == "dev"
+    assert [commit["branch"] for commit in document("commit", "list", graph.uri, "--branch", "dev")["commits"]] == [
+        "dev", "main", "main"
+    ]  # fmt: skip
+    assert document("snapshot", graph.uri)["version"] == 2
+
+
+@pytest.fixture
+def dev(graph: Graph) -> Graph:
+    """The graph with a branch dev, on which Ada got older, Cy came and Bob went, and with him what he was known by."""
+    graph.branches.create("dev")
+    graph.load({"Knows": pa.table({"src": ["Ada"], "dst": ["Ada"]})}, mode="overwrite", branch="dev")
+    people = pa.table({"name": ["Ada", "Cy"], "age": pa.array([37, 5], pa.int32())})
+    graph.load({"Person": people}, mode="overwrite", branch="dev", message="people")
+    return graph
+
+
+def test_branch_delete_shows_what_would_go_and_deletes_only_with_yes(dev: Graph) -> None:
+    commits = [commit.commit_id for commit in dev.commits.list("dev", limit=2)]
+    told = document("branch", "delete", dev.uri, "dev")
+    assert (told["deleted"], told["tables"], told["descendants"]) == (False, ["edge:Knows", "node:Person"], [])
+    assert [(commit["id"], commit["merged"]) for commit in told["commits"]] == [(id_, False) for id_ in commits]
+    printed = text("branch", "delete", dev.uri, "dev")
+    assert "dev has 2 commits of its own, changing edge:Knows, node:Person; 2 not merged elsewhere." in printed
+    assert printed.endswith("Nothing was deleted. To delete the branch, add --yes.\n")
+    assert [info.name for info in dev.branches.list()] == ["main", "dev"]
+
+    dev.merge("dev")
+    dev.load({"Person": pa.table({"name": ["Eve"]})}, branch="dev")
+    told = document("branch", "delete", dev.uri, "dev", "--yes")
+    assert (told["deleted"], [commit["merged"] for commit in told["commits"]]) == (True, [False, True, True])
+    assert [info.name for info in dev.branches.list()] == ["main"]
+
+
+def test_branch_delete_names_the_branches_that_stand_against_it(graph: Graph) -> None:
+    graph.branches.create("dev")
+    graph.branches.create("feature", from_="dev")
+    assert document("branch", "delete", graph.uri, "dev")["descendants"] == ["feature"]
+    assert "cannot be deleted before feature" in text("branch", "delete", graph.uri, "dev")
+    assert run("branch", "delete", graph.uri, "dev", "--yes").stderr.startswith("error: OG1014 ")
+    assert run("branch", "delete", graph.uri, "main").exit_code == 1
+    assert run("branch", "delete", graph.uri, "deb").stderr.endswith("hint: Did you mean 'dev'?\n")
+    assert text("branch", "delete", graph.uri, "feature", "--yes").endswith("Deleted branch feature.\n")
+
+
+def test_diff_counts_and_shows_every_entity_that_is_different(dev: Graph) -> None:
+    told = document("diff", dev.uri, "main", "dev")
+    assert told["tables"]["edge:Knows"]["counts"] == {"inserted": 1, "updated": 0, "deleted": 1}
+    person = told["tables"]["node:Person"]
+    assert person["counts"] == {"inserted": 1, "updated": 1, "deleted": 1}
+    ada, bob = {"id": "Ada", "name": "Ada"}, {"id": "Bob", "name": "Bob", "age": None}
+    assert person["changes"][:2] == [
+        {"change": "updated", "id": "Ada", "before": {**ada, "age": 36}, "after": {**ada, "age": 37}},
+        {"change": "deleted", "id": "Bob", "before": bob, "after": None},
+    ]
+    printed = text("diff", dev.uri, "main", "dev", "--type", "Person").splitlines()
+    assert [line.rstrip() for line in printed] == [
+        "node:Person: 1 inserted, 1 updated, 1 deleted",
+        "change    id   properties",
+        "updated   Ada  age: 36 -> 37",
+        'deleted   Bob  age: null, name: "Bob"',
+        'inserted  Cy   age: 5, name: "Cy"',
+    ]
+    assert text("diff", dev.uri, "dev", "dev") == text("diff", dev.uri, "main") == "Nothing is different.\n"
+
+
+def test_diff_is_of_commits_too_and_counts_beyond_its_limit(dev: Graph) -> None:
+    newest, first = dev.commits.list()
+    told = document("diff", dev.uri, first.commit_id, "--type", "node:Person", "--limit", 1)
+    assert (told["from"], told["to"], list(told["tables"])) == (first.commit_id, newest.commit_id, ["node:Person"])
+    assert told["tables"]["node:Person"]["counts"]["inserted"] == 2
+    assert [change["id"] for change in told["tables"]["node:Person"]["changes"]] == ["Ada"]
+    assert text("diff", dev.uri, "main", "dev", "--type", "Person", "--limit", 0) == (
+        "node:Person: 1 inserted, 1 updated, 1 deleted\n"
+    )
+    assert run("diff", dev.uri, "main", "dev", "--type", "Persn").exit_code == 1
+
+
+def test_diff_prints_values_of_every_type_whole(tmp_path: Path) -> None:
+    kinds = "when: DateTime?  times: [DateTime]?  day: Date?  raw: Blob?  big: U64?  near: Vector(2)?  real: F64?"
+    graph = Graph.create(tmp_path / "kinds.omni", f"node Thing {{ name: String @key  {kinds} }}")
+    graph.branches.create("dev")
+    row = {
+        "name": "a", "when": "2026-01-01T10:11:12.345Z", "times": ["2026-01-01T00:00:01Z"], "day": "2026-01-02",
+        "raw": "base64:AAEC", "big": 2**64 - 1, "near": [1, 2.5], "real": 0.1,
+    }  # fmt: skip
+    graph.load_jsonl([json.dumps({"type": "Thing", "data": row})], branch="dev")
+    (change,) = document("diff", graph.uri, "main", "dev")["tables"]["node:Thing"]["changes"]
+    times = {"when": "2026-01-01T10:11:12.345000+00:00", "times": ["2026-01-01T00:00:01+00:00"]}
+    assert change["after"] == {**row, **times, "id": "a"}
+
+
+def test_merge_says_what_it_did_to_each_table(dev: Graph) -> None:
+    planned = document("merge", dev.uri, "dev", "--dry-run")
+    assert (planned["outcome"], planned["commit"]) == ("fast-forward", None)
+    assert text("merge", dev.uri, "dev", "--dry-run").endswith("Nothing was changed: a dry run.\n")
+    assert len(dev.commits.list()) == 2
+    merged = document("merge", dev.uri, "dev", "--actor", "jo", "--message", "reviewed", "--delete-branch")
+    assert (merged["commit"]["actor"], merged["commit"]["message"]) == ("jo", "reviewed")
+    assert merged["commit"]["merged_parent"] == merged["merged"]
+    assert merged["tables"]["node:Person"]["action"] == "adopted"
+    assert [info.name for info in dev.branches.list()] == ["main"]
+    assert document("snapshot", dev.uri)["commit"] == merged["commit"]["id"]
+
+
+def test_merge_into_another_branch_and_again(dev: Graph) -> None:
+    dev.branches.create("staging")
+    printed = text("merge", dev.uri, "dev", "--into", "staging")
+    assert "dev into staging: fast-forward." in printed
+    assert dev.commits.list("staging", limit=1)[0].commit_id in printed
+    assert text("merge", dev.uri, "dev", "--into", "staging") == "dev into staging: already up to date.\n"
+    assert text("merge", dev.uri, "staging", "--delete-branch").endswith("Deleted branch staging.\n")
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
+def test_conflicts_are_printed_and_exit_1_and_change_nothing(dev: Graph, flags: tuple[str, ...]) -> None:
+    dev.load({"Person": pa.table({"name": ["Ada"], "age": pa.array([40], pa.int32())})}, mode="merge")
+    failed = run("merge", dev.uri, "dev", *flags)
+    assert failed.exit_code == 1
+    error, hint = failed.stderr.splitlines()
+    assert error == "error: OG2008 Merging 'dev' into 'main' has 1 conflict."
+    assert "--on-conflict" in hint
+    header, ada = failed.stdout.splitlines()[-2:]
+    assert header.split() == ["kind", "type", "id", "base", "source", "target"]
+    assert ada.split("  ")[:3] == ["divergent update", "Person", "Ada"]
+    told = json.loads(run("merge", dev.uri, "dev", "--json", *flags).stdout)
+    (conflict,) = told["conflicts"]
+    assert (conflict["base"]["age"], conflict["source"]["age"], conflict["target"]["age"]) == (36, 37, 40)
+    assert (told["outcome"], told["commit"], len(dev.commits.list())) == ("conflicts", None, 3)
+
+
+@pytest.mark.parametrize(("words", "age"), [(("ours",), 40), (("Person=theirs", "Knows=ours"), 37)])
+def test_on_conflict_says_which_side_wins_for_all_types_or_for_one(
+    dev: Graph, words: tuple[str, ...], age: int
+) -> None:
+    dev.load({"Person": pa.table({"name": ["Ada"], "age": pa.array([40], pa.int32())})}, mode="merge")
+    options = [part for word in words for part in ("--on-conflict", word)]
+    assert "1 conflict resolved:" in text("merge", dev.uri, "dev", "--dry-run", *options)
+    merged = document("merge", dev.uri, "dev", *options)
+    (resolved,) = merged["resolved"]
+    assert resolved["resolution"] == words[0].rpartition("=")[2]
+    assert dev.snapshot().table("Person").to_arrow(["age"], "id = 'Ada'").to_pylist() == [{"age": age}]
+
+
+def test_a_conflict_over_no_number_is_valid_json(tmp_path: Path) -> None:
+    graph = Graph.create(tmp_path / "g.omni", "node Thing { name: String @key  real: F64? }")
+    graph.branches.create("dev")
+    for branch, real in (("main", 1.5), ("dev", float("nan"))):
+        graph.load({"Thing": pa.table({"name": ["a"], "real": [real]})}, branch=branch)
+    (conflict,) = json.loads(run("merge", graph.uri, "dev", "--json").stdout, parse_constant=pytest.fail)["conflicts"]
+    assert (conflict["base"], conflict["source"]["real"], conflict["target"]["real"]) == (None, "nan", 1.5)
+
+
+def test_people_are_shown_few_of_many_conflicts_and_programs_all(graph: Graph) -> None:
+    graph.branches.create("dev")
+    names = [f"p{number:02d}" for number in range(25)]
+    for branch, age in (("main", 1), ("dev", 2)):
+        rows = pa.table({"name": names, "age": pa.array([age] * 25, pa.int32())})
+        graph.load({"Person": rows}, branch=branch)
+    assert run("merge", graph.uri, "dev").stdout.endswith("and 5 more; --json shows all.\n")
+    assert len(json.loads(run("merge", graph.uri, "dev", "--json").stdout)["conflicts"]) == 25
+
+
+def test_merge_by_property_keeps_the_changes_of_both(tmp_path: Path) -> None:
+    graph = Graph.create(tmp_path / "g.omni", "node Person { name: String @key  age: I32?  city: String? }")
+    graph.load_jsonl(['{"type": "Person", "data": {"name": "Ada", "age": 36, "city": "London"}}'])
+    graph.branches.create("dev")
+    graph.load_jsonl(
+        ['{"type": "Person", "data": {"name": "Ada", "age": 37, "city": "London"}}'], mode="merge", branch="dev"
+    )
+    graph.load_jsonl(['{"type": "Person", "data": {"name": "Ada", "age": 36, "city": "Turin"}}'], mode="merge")
+    assert document("merge", graph.uri, "dev", "--granularity", "property")["outcome"] == "merged"
+    (ada,) = graph.snapshot().table("Person").to_arrow(["age", "city"]).to_pylist()
+    assert ada == {"age": 37, "city": "Turin"}
+
+
 def test_recovery_list_shows_what_became_of_a_dead_writers_commit(graph: Graph) -> None:
     assert document("recovery", "list", graph.uri) == {"recoveries": []}
 
@@ -203,6 +392,10 @@ def test_a_schema_file_that_is_not_text_is_a_failed_request(tmp_path: Path, sche
         ("schema", "plan", "graph.omni", "absent.pg"),
         ("load", "graph.omni", __file__, "--mode", "upsert"),
         ("commit", "list", "graph.omni", "--limit", "0"),
+        ("merge", "graph.omni", "dev", "--on-conflict", "mine"),
+        ("merge", "graph.omni", "dev", "--on-conflict", "ours", "--on-conflict", "Person=theirs"),
+        ("merge", "graph.omni", "dev", "--granularity", "cell"),
+        ("diff", "graph.omni", "main", "--limit", "-1"),
         ("no-such-command",),
     ],
 )

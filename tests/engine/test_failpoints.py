@@ -20,6 +20,7 @@ SOURCES = {path.relative_to(ENGINE).as_posix(): path.read_text() for path in ENG
 PLACES = {
     Failpoint.STAGE: "write/load.py",
     Failpoint.ARM: "commit/coordinator.py",
+    Failpoint.FORK: "commit/coordinator.py",
     Failpoint.COMMIT_TABLE: "commit/coordinator.py",
     Failpoint.CONFIRM: "commit/coordinator.py",
     Failpoint.PUBLISH: "commit/coordinator.py",
@@ -31,6 +32,10 @@ PLACES = {
     Failpoint.ROLL_FORWARD: "commit/recovery.py",
     Failpoint.AUDIT: "commit/recovery.py",
     Failpoint.CLEAN: "commit/recovery.py",
+    Failpoint.CREATE_BRANCH: "branches/branches.py",
+    Failpoint.BEGIN_BRANCH: "branches/branches.py",
+    Failpoint.DELETE_BRANCH: "branches/branches.py",
+    Failpoint.RECLAIM: "branches/branches.py",
 }
 
 

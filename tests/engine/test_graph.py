@@ -285,7 +285,7 @@ def test_commits_are_listed_newest_first_and_can_be_narrowed(graph: Graph) -> No
     assert [commit.manifest_version for commit in listed] == [4, 3, 2, 1]
     assert [commit.actor for commit in listed] == ["ada", "bob", "ada", None]
     assert [commit.parent_id for commit in listed] == [*(commit.commit_id for commit in listed[1:]), None]
-    assert listed[2].extra == {"message": "one"}
+    assert listed[2].extra["message"] == "one"
     assert graph.commits.list(actor="ada") == [listed[0], listed[2]]
     assert graph.commits.list(limit=2) == listed[:2]
     assert graph.commits.list(actor="ada", limit=1) == listed[:1]

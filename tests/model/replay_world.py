@@ -16,7 +16,8 @@ from omnigraph_engine.commit.sidecar_reader import read_sidecar
 from omnigraph_engine.commit.transaction import capture
 from omnigraph_engine.errors import OmnigraphError, OutcomeUnknown, StorageError
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.manifest.dataset import MANIFEST, Manifest, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.refs import MANIFEST
 from omnigraph_engine.manifest.rows import AbortState
 from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.storage import Storage

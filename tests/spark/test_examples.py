@@ -11,7 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from omnigraph_engine.errors import DuplicateKey, GraphNotFound, InvalidArgument, MissingEndpoint, UnknownType
+from omnigraph_engine.errors import (
+    BranchExists,
+    DuplicateKey,
+    GraphNotFound,
+    InvalidArgument,
+    MissingEndpoint,
+    UnknownType,
+)
 from omnigraph_engine.graph import Graph
 from pyspark.sql import SparkSession
 
@@ -154,6 +161,47 @@ def test_an_upsert_job_refuses_edges_that_it_could_not_find_again(
 
 
 @pytest.mark.spark
+def test_a_reviewed_job_merges_what_passes_and_leaves_the_rest_on_its_branch(
+    spark: SparkSession, graph: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "people")
+    main = example("branch_and_review").main
+    graph.load_jsonl([json.dumps({"type": "Person", "data": {"name": f"p{n}", "age": n}}) for n in range(4)])
+
+    def night(branch: str, *changes: tuple[str, int], at_most: int = 25) -> int:
+        spark.createDataFrame(changes, "name string, age int").write.parquet(path, mode="overwrite")
+        options = ["--branch", branch, "--at-most", str(at_most), "--message", branch]
+        code: int = main(spark, [graph.uri, f"Person={path}", *options])
+        return code
+
+    assert night("first", ("p0", 10), ("Eve", 1)) == 0
+    said = capsys.readouterr().out
+    assert "node:Person: 1 inserted, 1 updated" in said
+    assert "{p0, 10, p0}" in said
+    merged = graph.commits.list()[0]
+    assert f"Merged as commit {merged.id}." in said
+    assert merged.extra["message"] == "first"
+    assert ("p0", 10) in rows(graph, "Person", "name", "age")
+
+    assert night("second", ("p1", 11), ("p2", 12)) == 1
+    assert (
+        "Not merged: node:Person has 2 of 5 rows updated or deleted, more than 25 percent." in capsys.readouterr().out
+    )
+    assert [branch.name for branch in graph.branches.list()] == ["main", "second"]
+    assert graph.commits.list()[0] == merged
+    with pytest.raises(BranchExists):
+        night("second", ("p1", 11))
+
+    assert night("third", ("p0", 10)) == 0
+    assert "Nothing is different" in capsys.readouterr().out
+    spark.createDataFrame([("Eve", "Nobody")], "src string, dst string").write.parquet(str(tmp_path / "knows"))
+    with pytest.raises(MissingEndpoint, match="Nobody"):
+        main(spark, [graph.uri, f"Knows={tmp_path / 'knows'}", "--branch", "fourth"])
+    assert [branch.name for branch in graph.branches.list()] == ["main", "second"]
+    assert graph.commits.list()[0] == merged
+
+
+@pytest.mark.spark
 def test_spark_submit_runs_the_jobs(spark: SparkSession, tmp_path: Path, schema: Path) -> None:
     """The real thing, with its own JVM: a load, and a load that fails with one line and an exit code."""
     folder, uri = tmp_path / "delivery", tmp_path / "g.omni"
@@ -164,6 +212,11 @@ def test_spark_submit_runs_the_jobs(spark: SparkSession, tmp_path: Path, schema:
 
     changes = tmp_path / "changes"
     spark.createDataFrame([("Ada", 37)], "name string, age int").write.parquet(str(changes))
+    done = submit("branch_and_review", uri, f"Person={changes}", "--branch", "nightly", "--at-most", "50")
+    assert done.returncode == 0, done.stderr
+    assert "node:Person: 1 updated" in done.stdout
+    assert "Merged as commit" in done.stdout
+
     done = submit("upsert_job", uri, f"Person={changes}", "--app-id", "nightly", "--version", "1")
     assert done.returncode == 0, done.stderr
     assert "node:Person: 0 inserted, 1 updated, 2 rows now" in done.stdout

@@ -12,6 +12,7 @@ from omnigraph_engine.errors import InvalidArgument, OmnigraphError, UnknownProp
 from omnigraph_engine.graph import Graph
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
 from omnigraph_spark.options import read_options, write_options
@@ -169,6 +170,8 @@ def test_dangling_edges_are_refused_or_left_out_as_edge_endpoints_says(
     write(edges, edge="Knows", **{"edge.endpoints": "skip"})
     same(read(edge="Knows", columns="src,dst"), edges.filter("src = 'Ada' AND dst = 'Bob'"))
     assert len(graph.commits.list()) == 3
+    told = read(table="commits").select(F.get_json_object("metrics", "$['edge:Knows'].skipped")).first()
+    assert told == ("2",)
 
 
 # -- what is refused ------------------------------------------------------------------------------------------

@@ -50,12 +50,13 @@ def test_commits_are_listed_newest_first_with_all_that_is_known_of_them(
     found = read(table="commits")
     columns = (
         "id string, branch string, parent string, merged_parent string, actor string, message string, "
-        "created_at timestamp, version long"
+        "created_at timestamp, version long, metrics string"
     )
     expected = [
         (
             commit.id, "main", commit.parent_id, None, commit.actor, commit.extra.get("message"),
             times(commit.created_at), commit.manifest_version,
+            json.dumps(commit.extra["metrics"]) if "metrics" in commit.extra else None,
         )
         for commit in two_commits.commits.list()
     ]  # fmt: skip

@@ -24,7 +24,7 @@ def test_the_quickstart_tours_a_graph(tmp_path: Path) -> None:
     assert noise == []
 
     parts = done.stdout.split("\n---")  # each heading is underlined
-    created, loaded, read, merged, back, failed, tables = (part.replace(" ", "") for part in parts[1:])
+    created, loaded, read, merged, back, failed, branched, tables = (part.replace(" ", "") for part in parts[1:])
     assert "Person──Knows──▶Person" in created
     assert all(
         line in loaded for line in ("edge:Knows1rows", "edge:WorkedOn2rows", "node:Machine1rows", "node:Person2rows")
@@ -32,14 +32,18 @@ def test_the_quickstart_tours_a_graph(tmp_path: Path) -> None:
     assert "|Charles|1791|" in read
     assert "|Ada|Charles|AnalyticalEngine|" in read
     assert "|Ada|1815|" in merged
-    assert "|Mary|1780|" in merged
+    assert "|Mary|1781|" in merged
     assert "|Ada|1816|" in back
     assert "Mary" not in back
     assert "MissingEndpoint:OG4005edge:Knows.dst" in failed
     assert "3commits,7rows,asbefore" in failed
+    assert "|updated|Mary|{Mary,1781,Mary}|{Mary,1780,Mary}|" in branched
+    assert "|inserted|Luigi|NULL|{Luigi,1809,Luigi}|" in branched
+    assert "Bothhadmoved:mergedinonecommit" in branched
+    assert all(line in branched for line in ("|Ada|1815|", "|Grace|1906|", "|Luigi|1809|", "|Mary|1780|"))
     assert all(
         line in tables
-        for line in ("|edge:Knows|2|1|", "|edge:WorkedOn|2|2|", "|node:Machine|2|1|", "|node:Person|3|3|")
+        for line in ("|edge:Knows|3|2|", "|edge:WorkedOn|2|2|", "|node:Machine|2|1|", "|node:Person|5|5|")
     )
     assert "neverseen" not in tables
     assert done.stdout.splitlines()[-1] == f"Next, try: omnigraph commit list {tmp_path}/pioneers.omni"

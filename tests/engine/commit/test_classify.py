@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -17,6 +18,16 @@ PUBLISHED, LANDED, NOT_MOVED, INCOMPLETE, OTHER, IMPOSSIBLE = Standing
 def intent(*transactions: str | None, branch: str | None = None) -> TableIntent:
     """An operation on version 5 of a table."""
     return TableIntent("node:Person", TableIdentity(2, 10), branch, 5, transactions, None)
+
+
+def forking(*transactions: str, of: str | None = None) -> TableIntent:
+    """An operation that first forks a line of its own from version 5 of another line."""
+    return replace(intent(*transactions, branch="fork"), replaces=TablePin(5, of))
+
+
+def adopting(version: int = 9, line: str | None = "theirs", replaces: TablePin | None = None) -> TableIntent:
+    """An operation that publishes a version which stands already, in place of version 5 of the main line."""
+    return TableIntent("node:Person", TableIdentity(2, 10), line, version, (), None, replaces or TablePin(5, None))
 
 
 ONE, CHAIN, OLD = intent("a"), intent("a", "b", "c"), intent(None)
@@ -61,6 +72,33 @@ STANDINGS = [
     (OLD, pin(6), ["x"], PUBLISHED),
     (OLD, pin(5), ["x", "y"], OTHER),
     (intent(None, None), pin(5), ["x"], INCOMPLETE),
+    (forking("a"), pin(5), [], NOT_MOVED),  # forked or not, the line holds nothing new
+    (forking("a"), pin(5), ["a"], LANDED),
+    (forking("a", of="parents"), pin(5, "parents"), ["a"], LANDED),
+    (forking("a", "b"), pin(5), ["a"], INCOMPLETE),
+    (forking("a", "b"), pin(5), ["a", "b"], LANDED),
+    (forking("a"), pin(6, "fork"), ["a"], PUBLISHED),
+    (forking("a"), pin(8, "fork"), ["a", "x", "y"], PUBLISHED),  # the branch has gone on with that line
+    (forking("a"), pin(6, "rivals"), [], OTHER),  # another first write was faster, on a line of its own
+    (forking("a"), pin(6, "rivals"), ["a"], OTHER),
+    (forking("a"), pin(6), ["a"], OTHER),
+    (forking("a"), pin(5, "fork"), ["a"], OTHER),  # the line's own beginning is not what it replaces
+    (forking("a"), pin(5), ["x"], OTHER),
+    (forking("a"), pin(6, "fork"), [], IMPOSSIBLE),
+    (forking("a"), None, ["a"], OTHER),
+]
+# What is adopted stands in any case: only the manifest says how far the operation got.
+ADOPTIONS = [
+    # the intent, the pin, how far it got
+    (adopting(), pin(5), LANDED),
+    (adopting(), pin(9, "theirs"), PUBLISHED),
+    (adopting(), pin(11, "theirs"), PUBLISHED),
+    (adopting(), pin(6), OTHER),  # the table that was to be replaced has moved
+    (adopting(), pin(9, "rivals"), OTHER),
+    (adopting(), None, OTHER),
+    (adopting(9, None, TablePin(5, "mine")), pin(5, "mine"), LANDED),
+    (adopting(9, None, TablePin(5, "mine")), pin(9), PUBLISHED),
+    (adopting(6, "mine", TablePin(5, "mine")), pin(5, "mine"), LANDED),
 ]
 
 
@@ -69,6 +107,33 @@ def test_how_far_an_operation_got_with_a_table(
     planned: TableIntent, published: TablePin | None, above: list[str | None], standing: Standing
 ) -> None:
     assert classify(planned, TableFacts(published, 5 + len(above), above)) is standing
+
+
+@pytest.mark.parametrize(("planned", "published", "standing"), ADOPTIONS)
+def test_how_far_an_operation_got_with_a_table_that_it_adopts(
+    planned: TableIntent, published: TablePin | None, standing: Standing
+) -> None:
+    assert classify(planned, TableFacts(published, planned.expected_version, [])) is standing
+
+
+def test_whether_an_intent_forks_or_adopts_follows_from_what_it_replaces_and_plans() -> None:
+    plain, own = intent("a"), intent("a", branch="fork")
+    for planned, forks, adopts in (
+        (plain, False, False),
+        (own, False, False),
+        (forking("a"), True, False),
+        (forking("a", "b", of="parents"), True, False),
+        (adopting(), False, True),
+        (adopting(6, "mine", TablePin(5, "mine")), False, True),
+    ):
+        assert (planned.forks, planned.adopts) == (forks, adopts), planned
+
+
+def test_what_is_published_before_and_after_an_intent() -> None:
+    assert (intent("a").pin, intent("a").final_version) == (pin(5), 6)
+    assert (forking("a", "b").pin, forking("a", "b").final_version) == (pin(5), 7)
+    assert (forking("a", of="parents").pin, forking("a").ref(6).branch) == (pin(5, "parents"), "fork")
+    assert (adopting().pin, adopting().final_version) == (pin(5), 9)
 
 
 def test_every_standing_is_in_the_table() -> None:

@@ -57,6 +57,11 @@ SIDECAR = Sidecar(
     beat=4,
 )
 STORAGE = Storage("/graphs/social.omni")
+PERSON, KNOWS = TableIdentity(2, 10), TableIdentity(4, 12)
+FORK = TableIntent("node:Person", PERSON, "dev-life-op", 3, ("uuid-2", "uuid-3"), 30, TablePin(3, None))
+FORK_OF_FORK = replace(FORK, replaces=TablePin(3, "parent-life-op"))
+ADOPTION = TableIntent("edge:Knows", KNOWS, "dev-life-op", 9, (), 70, TablePin(7, None))
+ADOPTION_OF_MAIN = TableIntent("edge:Knows", KNOWS, None, 9, (), 70, TablePin(7, "dev-life-op"))
 
 
 def document(sidecar: Sidecar = SIDECAR) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def test_the_document_is_the_formats_version_9() -> None:
     person = {"stable_table_id": 2, "table_incarnation_id": 10}
     found = document()
     assert set(found.pop("spark")) == {
-        "lease_seconds", "beat", "transactions", "rows_after", "read_set", "commit", "txn",
+        "lease_seconds", "beat", "transactions", "rows_after", "replaces", "read_set", "commit", "txn",
     }  # fmt: skip
     assert found == {
         "schema_version": 9,
@@ -159,11 +164,38 @@ def test_a_confirmed_sidecar_names_the_versions_reached() -> None:
         replace(SIDECAR, authority=Authority((), None)),
         replace(SIDECAR, authority=None),
         replace(SIDECAR, tables=(TableIntent("node:Person", TableIdentity(2, 10), None, 3, (None,), None),)),
+        replace(SIDECAR, tables=(FORK,)),
+        replace(SIDECAR, tables=(FORK_OF_FORK,)).confirmed(),
+        replace(SIDECAR, tables=(ADOPTION,), merged_commit_id=ROLLBACK, writer_kind="BranchMerge"),
+        replace(SIDECAR, tables=(FORK, ADOPTION_OF_MAIN)).confirmed(),
     ],
 )
 def test_what_is_written_is_what_is_read(sidecar: Sidecar) -> None:
     assert read_sidecar(sidecar.path, sidecar.to_json(STORAGE)) == sidecar
     assert read_sidecar(sidecar.undo_path, sidecar.to_json(STORAGE)) == sidecar
+
+
+def test_a_fork_says_what_it_replaces_and_an_adoption_plans_no_effect() -> None:
+    found = document(replace(SIDECAR, tables=(ADOPTION, FORK)))
+    assert found["spark"]["replaces"] == {
+        "edge:Knows": {"version": 7, "branch": None},
+        "node:Person": {"version": 3, "branch": None},
+    }
+    assert found["spark"]["transactions"] == {"edge:Knows": [], "node:Person": ["uuid-2", "uuid-3"]}
+    assert [effect["table_key"] for effect in found["protocol_v3"]["effects"]] == ["node:Person"]
+    assert [table["table_branch"] for table in found["tables"]] == ["dev-life-op", "dev-life-op"]
+    updates = found["protocol_v3"]["intended_delta"]["table_updates"]
+    assert [(update["table_key"], update["expected_version"]) for update in updates] == [
+        ("edge:Knows", 9),
+        ("node:Person", 3),
+    ]
+
+
+def test_a_table_of_which_nothing_is_planned_and_nothing_replaced_makes_no_sense() -> None:
+    nothing = document(replace(SIDECAR, tables=(ADOPTION,)))
+    del nothing["spark"]["replaces"]
+    with pytest.raises(SidecarUnreadable, match="edge:Knows"):
+        read_sidecar(sidecar_path(OPERATION), json.dumps(nothing).encode())
 
 
 def test_the_sidecar_of_another_engine_is_read_without_our_part_of_it() -> None:
@@ -301,6 +333,20 @@ def test_a_stale_version_1_sidecar_whose_tables_have_moved_on_changes_nothing(gr
     assert reopened(graph.storage).snapshot().version == manifest
     assert content(graph.storage) == before
     assert_at_rest(graph.storage)
+
+
+def test_a_real_first_write_on_a_branch_names_a_line_of_its_own(graph: Graph) -> None:
+    info = graph.branches.create("dev")
+    with dying(Failpoint.ARM, AFTER):
+        graph.load({"Person": people("Cleo")}, branch="dev")
+    found = left_behind(graph.storage)
+    (intent,) = found.tables
+    assert found.branch == "dev"
+    assert found.authority is not None
+    assert found.authority.branch_identifier == info.identifier
+    assert intent.forks
+    assert intent.branch == f"dev-{info.life}-{found.operation_id}"
+    assert (intent.replaces, intent.expected_version) == (TablePin(2, None), 2)
 
 
 def test_a_real_operation_reads_back_as_it_was_armed(graph: Graph) -> None:

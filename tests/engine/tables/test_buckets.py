@@ -73,3 +73,13 @@ def test_nothing_stays_on_disk_when_the_reader_stops_early(tmp_path: Path, monke
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert os.listdir(tmp_path) == []
+
+
+def test_each_side_has_one_file_however_many_buckets_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(buckets, "HELD_ROWS", 100)
+    keys = [f"k{number}" for number in range(1_000)]
+    for _, kept in pair_up(batches(keys, 90), batches(keys, 90), SCHEMA, SCHEMA):
+        list(kept)
+        opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        assert sum(path.startswith(str(tmp_path)) for path in opened) == 2

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from omnigraph_engine.tables.fingerprints import contains, fingerprints
+from omnigraph_engine.tables.fingerprints import FingerprintSet, fingerprints
 
 LONG = "x" * 256  # as much as is looked at from the start
 
@@ -57,7 +57,17 @@ def test_fingerprints_fill_buckets_about_equally() -> None:
     assert max(counts.values()) < 2 * 64_000 / 64
 
 
-@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)))
-def test_contains_says_which_are_among_the_sorted_ones(known: list[int], wanted: list[int]) -> None:
-    found = contains(np.sort(np.array(known, np.uint64)), np.array(wanted, np.uint64))
+ANY = st.one_of(st.integers(0, 20), st.integers(2**64 - 20, 2**64 - 1), st.integers(0, 2**64 - 1))
+
+
+@given(st.lists(ANY), st.lists(ANY), st.integers(0, 5))
+def test_a_set_says_which_are_in_it(known: list[int], others: list[int], shared: int) -> None:
+    wanted = [*others, *known[:shared]]
+    found = FingerprintSet(np.sort(np.array(known, np.uint64))).contains(np.array(wanted, np.uint64))
     assert found.tolist() == [value in known for value in wanted]
+
+
+def test_a_set_with_more_members_than_marks_says_which_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph_engine.tables.fingerprints._MOST_MARKS", 3)
+    texts = fingerprints(pa.array([str(number) for number in range(1_000)]))
+    assert FingerprintSet(np.sort(texts[::2])).contains(texts).tolist() == [True, False] * 500

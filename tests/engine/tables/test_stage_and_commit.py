@@ -297,12 +297,14 @@ def test_two_parts_that_touch_one_fragment_are_refused(filled: Table) -> None:
             combine(pair)
 
 
-@pytest.mark.parametrize("change", [{"base_version": 3}, {"table_key": "node:Other"}, {"kind": StageKind.UPSERT}])
-def test_parts_of_another_base_table_or_kind_are_refused(filled: Table, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"base_version": 3}, {"table_key": "node:Other"}, {"kind": StageKind.UPSERT}, {"line": "fork"}]
+)
+def test_parts_of_another_base_table_line_or_kind_are_refused(filled: Table, change: dict[str, Any]) -> None:
     staged = stage_append(filled, [rows(x=1)])
     assert staged is not None
 
-    with pytest.raises(ValueError, match="differ in table, kind or base version"):
+    with pytest.raises(ValueError, match="differ in table, kind, base version or line"):
         combine([staged, replace(staged, **change)])
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omnigraph_engine.write.unique_text import unique_text
+from omnigraph_engine.tables.unique_text import unique_text
 
 HOUR = 3_600_000
 

@@ -11,7 +11,15 @@ from typing import Any, NoReturn
 import lance
 import omnigraph_engine.storage as engine_storage
 import pytest
-from omnigraph_engine.errors import DuplicateKey, GraphExists, InvalidArgument, MissingEndpoint, UnknownType
+from omnigraph_engine.errors import (
+    BranchExists,
+    DuplicateKey,
+    GraphExists,
+    InvalidArgument,
+    MergeConflict,
+    MissingEndpoint,
+    UnknownType,
+)
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -82,9 +90,35 @@ def main(port: str, uri: str) -> None:
         more.write.format("omnigraph").option("node", "Person").mode("append").save(uri)
     with pytest.raises(InvalidArgument, match="is not committed"):
         graph.transaction().receipt  # noqa: B018
+    branch_and_merge(spark, graph)
     opened = Graph.open(spark, uri, "ro")
     assert opened.schema.catalog.nodes.keys() == {"Person"}
     spark.stop()
+
+
+def branch_and_merge(spark: SparkSession, graph: Graph) -> None:
+    graph.branches.create("dev")
+    with pytest.raises(BranchExists):
+        graph.branches.create("dev")
+    dev = Graph.open(spark, graph.uri, branch="dev")
+    with dev.transaction() as tx:
+        tx.load("Person", spark.createDataFrame([("Ada", 38), ("Eve", 9)], "name string, age int"), "merge")
+    assert (dev.count("Person"), graph.count("Person")) == (5, 4)
+    changed = graph.diff("main", "dev").table("Person").orderBy("id").collect()
+    assert [(row.change, row.id, row.after.age) for row in changed] == [("updated", "Ada", 38), ("inserted", "Eve", 9)]
+
+    with graph.transaction() as tx:
+        tx.load("Person", spark.createDataFrame([("Ada", 40)], "name string, age int"), "merge")
+    with pytest.raises(MergeConflict) as refused:
+        graph.merge("dev")
+    assert refused.value.conflicts["id"].to_pylist() == ["Ada"]
+    assert [row.id for row in graph.merge("dev", dry_run=True).conflicts.collect()] == ["Ada"]
+    merged = graph.merge("dev", on_conflict="theirs", delete_branch=True)
+    assert [row.resolution for row in merged.resolved.collect()] == ["theirs"]
+    assert merged.commit is not None
+    assert graph.commits.list(limit=1)[0] == merged.commit
+    assert graph.read("Person", filter="id = 'Ada'").collect()[0].age == 38
+    assert [branch.name for branch in graph.branches.list()] == ["main"]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+"""Writes that tests of branches need and users do not have yet: deleting entities, with the edges that hang on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableChange
+from omnigraph_engine.commit.sidecar import WriterKind
+from omnigraph_engine.commit.transaction import capture
+from omnigraph_engine.graph import Graph
+from omnigraph_engine.manifest.refs import stored_branch
+from omnigraph_engine.schema.contract import IR_FILE, SOURCE_FILE, STATE_FILE, read_contract
+from omnigraph_engine.tables.predicates import among
+from omnigraph_engine.tables.stage import stage_delete
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  city: String?  tags: [String]? }
+node City { name: String @key }
+edge Knows: Person -> Person { since: I32? }
+"""
+
+
+def people(*rows: tuple[Any, ...]) -> pa.Table:
+    """Rows of name, age, city, as far as given."""
+    filled = [(*row, None, None)[:3] for row in rows]
+    return pa.table(
+        {
+            "name": pa.array([row[0] for row in filled], pa.string()),
+            "age": pa.array([row[1] for row in filled], pa.int32()),
+            "city": pa.array([row[2] for row in filled], pa.string()),
+        }
+    )
+
+
+def knows(*rows: tuple[Any, ...]) -> pa.Table:
+    """Rows of id, src, dst, since."""
+    names = ("id", "src", "dst", "since")
+    types = (pa.string(), pa.string(), pa.string(), pa.int32())
+    return pa.table({name: pa.array([row[place] for row in rows], types[place]) for place, name in enumerate(names)})
+
+
+def delete(graph: Graph, branch: str, doomed: dict[str, Iterable[str]]) -> None:
+    """One commit that deletes entities by table key and ids; the caller names the edges that go with a node."""
+    files = (graph.storage.get(name).decode() for name in (SOURCE_FILE, IR_FILE, STATE_FILE))
+    view = capture(graph.storage, read_contract(*files), stored_branch(branch))
+    changes = []
+    for key, ids in doomed.items():
+        staged = stage_delete(view.table(key), among("id", sorted(ids)) or "false")
+        if staged is not None:
+            changes.append(TableChange(key, (staged,), staged.rows_after(view.published(key).row_count)))
+    if changes:
+        plan = CommitPlan(kind=WriterKind.MUTATION, changes=tuple(changes))
+        Coordinator(view, plan, lease=30, clock=PhaseClock()).run()
+
+
+def state(graph: Graph, branch: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """All entities that a branch shows, by type and id."""
+    snapshot = graph.snapshot(branch=branch)
+    return {
+        key.split(":")[1]: {row["id"]: row for row in table.to_arrow().to_pylist()}
+        for key, table in snapshot.tables.items()
+    }
