@@ -20,6 +20,7 @@ from datetime import date
 from pathlib import Path
 from statistics import median, quantiles
 
+import branch_side
 import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,7 +145,18 @@ def spark(folder: Path) -> None:
     spark_side.measure(folder, _say)
 
 
-BENCHMARKS: dict[str, Callable[[Path], None]] = {"commits": commits, "history": history, "loads": loads, "spark": spark}
+def branches(folder: Path) -> None:
+    """Making branches, first writes, merges and fast-forwards, small and large."""
+    branch_side.measure(folder, _say)
+
+
+BENCHMARKS: dict[str, Callable[[Path], None]] = {
+    "commits": commits,
+    "history": history,
+    "loads": loads,
+    "branches": branches,
+    "spark": spark,
+}
 
 
 def main(names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A tour of a graph in Spark: create it, load it in one transaction, read it, look back in time, change it, fail safely.
+"""A tour of a graph in Spark: create it, load it in one transaction, read it, look back, branch and merge it, fail safely.
 
 Run it with ``make quickstart``, or ``python examples/quickstart.py [FOLDER]``; without a folder it uses a temporary one.
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 
 from omnigraph_engine.errors import OmnigraphError
 from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +75,7 @@ def main(folder: str) -> None:
 
     heading("4. Merge: a person who exists is replaced, a new one is added")
     with graph.transaction(message="a birth year put right") as tx:
-        tx.load("Person", frame("name string, born int", ("Ada", 1815), ("Mary", 1780)), "merge")
+        tx.load("Person", frame("name string, born int", ("Ada", 1815), ("Mary", 1781)), "merge")
     graph.read("Person", columns=["name", "born"]).orderBy("name").show()
 
     heading("5. Look back: the same people at the first commit")
@@ -94,13 +95,29 @@ def main(folder: str) -> None:
         f"Luigi is not there either: {commits} commits, {rows} rows, {'as' if (commits, rows) == before else 'NOT as'} before"
     )
 
-    heading("7. Every table of the graph, in one snapshot")
+    heading("7. Branch: write beside main, see what is different, merge it")
+    branch_and_merge(graph, frame)
+
+    heading("8. Every table of the graph, in one snapshot")
     tables = spark.read.format("omnigraph").option("table", "snapshot").load(uri)
     tables.select("table", "version", "rows").orderBy("table").show()
     for commit in graph.commits.list():
         print(f"  {commit.id}  {commit.extra.get('message') or 'the graph was created'}")
 
     print(f"\nNext, try: omnigraph commit list {uri}")
+
+
+def branch_and_merge(graph: Graph, frame: Callable[..., DataFrame]) -> None:
+    graph.branches.create("review")
+    with graph.transaction("review", message="Luigi, to be looked at") as tx:
+        tx.load("Person", frame("name string, born int", ("Mary", 1780), ("Luigi", 1809)), "merge")
+        tx.load("Knows", frame("src string, dst string, since int", ("Charles", "Luigi", 1840)))
+    graph.diff("main", "review").table("Person").orderBy("id").show(truncate=False)
+    with graph.transaction(message="meanwhile, on main") as tx:
+        tx.load("Person", frame("name string, born int", ("Grace", 1906)))
+    merged = graph.merge("review", message="Luigi, as reviewed", delete_branch=True)
+    print(f"Both had moved: {merged.outcome.value} in one commit, {merged.commit.id if merged.commit else None}")
+    graph.read("Person", columns=["name", "born"]).orderBy("name").show()
 
 
 def heading(text: str) -> None:
