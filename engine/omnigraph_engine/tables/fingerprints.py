@@ -1,12 +1,16 @@
-"""Sixty-four bits for a text: equal texts have equal fingerprints, and different texts rarely do.
+"""Numbers for texts, by which keys are dealt into buckets and compared a first time.
 
-They are for dealing keys into buckets and for finding the few keys that may be equal; whether keys are equal is always
-decided by the keys themselves.
+A *fingerprint* is 64 bits, the same everywhere: equal texts have equal ones, and different texts rarely do. A *check* is 64
+more, keyed at random by the ``Digester`` that makes them: whoever chose the texts, two that differ have the same check once in
+2**64 times.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,34 +22,56 @@ _WORDS = 32  # how many words of eight bytes are looked at from the start; longe
 _MOST_MARKS = 24  # bits; the marks of a set take sixteen megabytes at most
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _MASKS = np.array([2 ** (8 * size) - 1 for size in range(9)], np.uint64)  # the bytes of a word that belong to the text
+_LOWER, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+class Digests(NamedTuple):
+    """For each text its fingerprint and its check."""
+
+    fingerprints: Fingerprints
+    checks: Fingerprints
 
 
 def fingerprints(texts: pa.Array[Any]) -> Fingerprints:
     """The fingerprint of each text; none may be null."""
-    large = texts.cast(pa.large_string())
-    buffers: list[Any] = large.buffers()
-    offsets = np.frombuffer(buffers[1], np.int64, len(large) + 1 + large.offset)[large.offset :]
-    first, last = int(offsets[0]), int(offsets[-1])
-    data = np.zeros(last - first + 8, np.uint8)  # a word may begin at the last byte
-    if last > first:
-        data[:-8] = np.frombuffer(buffers[2], np.uint8, last)[first:]
-    words: Fingerprints = np.ndarray((last - first + 1,), "<u8", data, strides=(1,))  # eight bytes from every byte on
-    starts, ends, lengths = offsets[:-1] - first, offsets[1:] - first, np.diff(offsets)
-    found = _mixed(lengths.astype(np.uint64) * _FIRST)
-    longest = int(lengths.max(initial=0))
-    for number in range(min(_WORDS, -(-longest // 8))):
-        left = lengths - 8 * number
-        if left.min(initial=1) > 0:
-            word = words[starts + 8 * number] & _MASKS[np.minimum(left, 8)]
-            found = _mixed((found ^ word) * _FIRST)
-            continue
-        rows = np.flatnonzero(left > 0)
-        word = words[starts[rows] + 8 * number] & _MASKS[np.minimum(left[rows], 8)]
+    read = _Texts(texts)
+    found = _mixed(read.lengths.astype(np.uint64) * _FIRST)
+    for _, rows, word in read.words():
         found[rows] = _mixed((found[rows] ^ word) * _FIRST)
-    if longest > 8 * _WORDS:
-        rows = np.flatnonzero(lengths > 8 * _WORDS)
-        found[rows] = _mixed((found[rows] ^ words[ends[rows] - 8]) * _FIRST)
+    longer = np.flatnonzero(read.lengths > 8 * _WORDS)
+    if len(longer):
+        found[longer] = _mixed((found[longer] ^ read.last_word(longer)) * _FIRST)
     return found
+
+
+class Digester:
+    """Makes digests of texts; those of two digesters cannot be compared."""
+
+    def __init__(self) -> None:
+        self._secret = os.urandom(64)
+        self._keys: Fingerprints = np.frombuffer(os.urandom(8 * 4 * (_WORDS + 1)), np.uint64).reshape(-1, 4)
+
+    def __call__(self, texts: pa.Array[Any]) -> Digests:
+        """The digest of each text; none may be null."""
+        return Digests(fingerprints(texts), self._checks(texts))
+
+    def _checks(self, texts: pa.Array[Any]) -> Fingerprints:
+        """Two strongly universal hashes of 32 bits (multilinear-HM of Lemire and Kaser) over the length and all words."""
+        read = _Texts(texts)
+        lengths = read.lengths.astype(np.uint64)
+        one, other = (self._keys[-1, place] + lengths * self._keys[-1, place + 1] for place in (0, 2))
+        for number, rows, word in read.words():
+            lower, upper = word & _LOWER, word >> _HALF
+            a, b, c, d = self._keys[number]
+            one[rows] += (lower + a) * (upper + b)
+            other[rows] += (lower + c) * (upper + d)
+        found: Fingerprints = (one & ~_LOWER) | (other >> _HALF)
+        for row in np.flatnonzero(
+            read.lengths > 8 * _WORDS
+        ).tolist():  # ids this long are rare, and no place for shortcuts
+            digest = hashlib.blake2b(texts[row].as_py().encode(), digest_size=8, key=self._secret)
+            found[row] = int.from_bytes(digest.digest(), "little")
+        return found
 
 
 class FingerprintSet:
@@ -68,6 +94,35 @@ class FingerprintSet:
             places = np.searchsorted(self._sorted, wanted[marked])
             found[marked] = self._sorted[np.minimum(places, len(self._sorted) - 1)] == wanted[marked]
         return found
+
+
+class _Texts:
+    """The bytes of texts, eight at a time."""
+
+    def __init__(self, texts: pa.Array[Any]) -> None:
+        large = texts.cast(pa.large_string())
+        buffers: list[Any] = large.buffers()
+        offsets = np.frombuffer(buffers[1], np.int64, len(large) + 1 + large.offset)[large.offset :]
+        first, last = int(offsets[0]), int(offsets[-1])
+        data = np.zeros(last - first + 8, np.uint8)  # a word may begin at the last byte
+        if last > first:
+            data[:-8] = np.frombuffer(buffers[2], np.uint8, last)[first:]
+        self._words: Fingerprints = np.ndarray((last - first + 1,), "<u8", data, strides=(1,))  # from every byte on
+        self._starts, self._ends = offsets[:-1] - first, offsets[1:] - first
+        self.lengths = np.diff(offsets)
+
+    def words(self) -> Iterator[tuple[int, Any, Fingerprints]]:
+        """The first words, one after the other: its number, the rows that have one, and theirs; zeros fill the last one."""
+        for number in range(min(_WORDS, -(-int(self.lengths.max(initial=0)) // 8))):
+            left = self.lengths - 8 * number
+            rows: Any = slice(None)
+            if left.min(initial=1) <= 0:
+                rows = np.flatnonzero(left > 0)
+                left = left[rows]
+            yield number, rows, self._words[self._starts[rows] + 8 * number] & _MASKS[np.minimum(left, 8)]
+
+    def last_word(self, rows: npt.NDArray[np.int64]) -> Fingerprints:
+        return self._words[self._ends[rows] - 8]
 
 
 def _mixed(values: Fingerprints) -> Fingerprints:

@@ -19,6 +19,7 @@ from omnigraph_engine.errors import InvalidArgument, StorageError
 from omnigraph_engine.tables.blobs import to_stored
 from omnigraph_engine.tables.exact import lance_errors, one_line
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
+from omnigraph_engine.tables.streams import in_larger_batches
 from omnigraph_engine.tables.table import Table
 
 MAX_ROWS_PER_FILE = 1024 * 1024
@@ -126,7 +127,7 @@ def _write(
 
 def _reader(table: Table, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
     schema = table.dataset.schema
-    return pa.RecordBatchReader.from_batches(schema, (to_stored(batch, schema) for batch in batches))
+    return pa.RecordBatchReader.from_batches(schema, (to_stored(batch, schema) for batch in in_larger_batches(batches)))
 
 
 def _staged(

@@ -6,10 +6,11 @@ the transaction's read set. Given the view of an earlier attempt it looks only a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +26,13 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
 from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.fingerprints import Fingerprints, FingerprintSet, fingerprints
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
 from omnigraph_engine.tables.streams import PLACED, placed_keys
 from omnigraph_engine.tables.table import TableDelta
 from omnigraph_engine.tables.unique_text import unique_text
+from omnigraph_engine.write.quick_look import all_known, all_new
 
 SHOWN = 20
 """How many offending values an error carries; its count is always the full one."""
@@ -39,10 +40,10 @@ SHOWN = 20
 PUSHED_KEYS = 256  # up to this many keys are looked up in a table; for more the whole column is streamed
 SMALL_WRITE = 10_000  # rows up to which a write's keys are held in memory
 CHUNK_ROWS = 1_000_000
-FINGERPRINTS_HELD = 16_000_000
 
 _KEY = pa.schema([pa.field("key", pa.string())])
 _KEY_AND_ID = pa.schema([pa.field("key", pa.string()), pa.field("id", pa.string())])
+_KEY_AND_END = _KEY.append(pa.field("end", pa.string()))
 _WEIGHED = _KEY.append(pa.field("weight", pa.int64()))
 
 
@@ -60,7 +61,6 @@ class RelationChecks:
         self._staged = staged
         self._since = since
         self._small: dict[str, list[pa.RecordBatch]] = {}
-        self._known: tuple[str, _Share, Fingerprints] | None = None
         self._types: dict[str, TableType] = {
             table.table_key: table for table in transaction.accepted.catalog.table_types()
         }
@@ -73,15 +73,12 @@ class RelationChecks:
                 the number of offending values and the first of them.
         """
         for table_key, write in self._staged.items():
-            if self._since is None:
-                self._check_distinct_ids(table_key, write)
-            if write.kind is StageKind.APPEND:
-                self._check_new_ids(table_key, write)
+            self._check_ids(table_key, write)
             for rule in self._types[table_key].constraints:
                 if isinstance(rule, Unique):
                     self._check_unique(table_key, write, rule)
+        self._check_endpoints()
         for edge in self._transaction.accepted.catalog.edges.values():
-            self._check_both_endpoints(edge)
             if edge.table_key in self._staged and (edge.cardinality.min or edge.cardinality.max is not None):
                 self._check_cardinality(edge, self._staged[edge.table_key])
 
@@ -92,7 +89,7 @@ class RelationChecks:
             write = self._staged.get(edge.table_key)
             if write is None:
                 continue
-            lost = np.zeros(write.rows_inserted + write.rows_updated, np.bool_)
+            lost = np.zeros(_rows_of(write), np.bool_)
             for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
                 ends = placed_keys(self._rows(write, [role]))
                 for incoming, nodes in pair_up(ends, self._ids_after(f"node:{node_type}", None), PLACED, _KEY):
@@ -104,58 +101,32 @@ class RelationChecks:
 
     # -- keys -------------------------------------------------------------------------------------------------
 
-    def _check_distinct_ids(self, table_key: str, write: StagedWrite) -> None:
+    def _check_ids(self, table_key: str, write: StagedWrite) -> None:
         if write.minted_ids:
             return
-        repeated = _Offenders()
-        for chosen in self._passes(write):
-            known = self._fingerprints(write, chosen)
-            twice = np.unique(known[1:][known[1:] == known[:-1]])
-            # Equal fingerprints nearly always mean equal ids, and there are none when all is well.
-            suspects = _with_fingerprints(self._incoming(write, ["id"], _KEY), twice) if len(twice) else ()
-            for incoming, _ in pair_up(suspects, (), _KEY, _KEY):
-                repeated.add(_repeated(incoming["key"]))
+        came = write.kind is StageKind.APPEND and not self._nothing_came(table_key)
+        only = among("id", self._few(write, "id")) if came else None
+        stored = partial(self._stored, table_key, ["id"], _KEY, only) if came else tuple
+        if not all_new(self._incoming(write, ["id"], _KEY), stored(), rows=_rows_of(write)):
+            self._look_at_ids(table_key, write, stored())
+
+    def _look_at_ids(self, table_key: str, write: StagedWrite, stored: Iterable[pa.RecordBatch]) -> None:
+        repeated, taken = _Offenders(), _Offenders()
+        for given, existing in pair_up(self._incoming(write, ["id"], _KEY), stored, _KEY, _KEY):
+            repeated.add(_repeated(given["key"]))
+            taken.add(_members(existing, given["key"], _KEY)["key"])
         if repeated.count:
             raise DuplicateKey(
                 f"{table_key}: {repeated.count} id(s) occur more than once in the data: {repeated}.",
                 details=self._details(table_key, "id", "key", repeated),
                 hint="Keep one row per id before loading.",
             )
-
-    def _check_new_ids(self, table_key: str, write: StagedWrite) -> None:
-        if write.minted_ids or self._nothing_came(table_key):
-            return
-        only = among("id", self._few(write, "id"))
-        taken = _Offenders()
-        for chosen in self._passes(write):
-            known = self._fingerprints(write, chosen)
-            suspects = _with_fingerprints(self._stored(table_key, ["id"], _KEY, only), known)
-            if (first := next(suspects, None)) is not None:
-                pairs = pair_up(self._incoming(write, ["id"], _KEY), chain([first], suspects), _KEY, _KEY)
-                for incoming, existing in pairs:
-                    taken.add(_members(existing, incoming["key"], _KEY)["key"])
         if taken.count:
             raise DuplicateKey(
                 f"{table_key}: {taken.count} id(s) exist already: {taken}.",
                 details=self._details(table_key, "id", "key", taken),
                 hint='Load with mode="merge" to replace existing rows.',
             )
-
-    def _passes(self, write: StagedWrite) -> Iterable[_Share]:
-        """Ids are looked at in shares, by their fingerprints, so that those of one share fit in memory."""
-        count = 1 + (write.rows_inserted + write.rows_updated) // FINGERPRINTS_HELD
-        return [_Share(number, count) for number in range(count)]
-
-    def _fingerprints(self, write: StagedWrite, share: _Share) -> Fingerprints:
-        """The sorted fingerprints of the staged ids that belong to the share."""
-        if self._known is None or self._known[:2] != (write.table_key, share):
-            self._known = None  # those of the share before are not kept beside these
-            parts = [share.of(fingerprints(batch.column(0))) for batch in self._rows(write, ["id"])]
-            known = np.concatenate([np.empty(0, np.uint64), *parts])
-            parts.clear()
-            known.sort()
-            self._known = (write.table_key, share, known)
-        return self._known[2]
 
     # -- @unique ----------------------------------------------------------------------------------------------
 
@@ -202,48 +173,52 @@ class RelationChecks:
 
     # -- endpoints --------------------------------------------------------------------------------------------
 
-    def _check_both_endpoints(self, edge: EdgeType) -> None:
-        """Comparing many keys is work for a core, and there are two independent comparisons."""
-        write = self._staged.get(edge.table_key)
-        roles = (("src", f"node:{edge.from_type}"), ("dst", f"node:{edge.to_type}"))
-        if write is None or write.rows_inserted + write.rows_updated <= SMALL_WRITE:
-            for role, node_key in roles:
-                self._check_endpoints(edge, role, node_key)
-            return
-        with ThreadPoolExecutor(len(roles)) as pool:
-            for check in [pool.submit(self._check_endpoints, edge, role, node_key) for role, node_key in roles]:
-                check.result()
+    def _check_endpoints(self) -> None:
+        """The ids of a node type are read once for all edges that lead to it or from it."""
+        ends: dict[str, list[_Ends]] = {}
+        for edge in self._transaction.accepted.catalog.edges.values():
+            for role, node_key in (("src", f"node:{edge.from_type}"), ("dst", f"node:{edge.to_type}")):
+                ends.setdefault(node_key, []).extend(self._ends(edge, role, node_key))
+        for node_key, demanded in ends.items():
+            few = sorted({value for end in demanded for value in end.few})
+            only = among("id", few) if all(end.few for end in demanded) and len(few) <= PUSHED_KEYS else None
+            rows = sum(end.rows for end in demanded)
+            nodes = self._ids_after(node_key, only)
+            if rows and not all_known([end.read() for end in demanded], nodes, rows=rows):
+                for end in demanded:
+                    self._look_at_ends(end, node_key, only)
 
-    def _check_endpoints(self, edge: EdgeType, role: str, node_key: str) -> None:
+    def _ends(self, edge: EdgeType, role: str, node_key: str) -> Iterator[_Ends]:
+        """The endpoints that the staged writes bring, and those that they put in doubt."""
         write, node_write = self._staged.get(edge.table_key), self._staged.get(node_key)
         shrunk = node_write is not None and node_write.kind is StageKind.OVERWRITE
         if write is not None and (self._since is None or shrunk or self._delta_of(node_key).lost):
             few = [] if shrunk else self._few(write, role)
-            ends = self._incoming(write, [role], _KEY)
-            self._require_nodes(edge, role, node_key, ends, among("id", few))
+            yield _Ends(edge, role, partial(self._incoming, write, [role], _KEY), _rows_of(write), few)
         if shrunk and (write is None or write.kind is not StageKind.OVERWRITE):
-            self._check_remaining_edges(edge, role, node_key)
+            rows = self._transaction.published(edge.table_key).row_count
+            yield _Ends(edge, role, partial(self._remaining_ends, edge, role), rows, [])
 
-    def _check_remaining_edges(self, edge: EdgeType, role: str, node_key: str) -> None:
-        """Edges that the write leaves alone still need their nodes when it replaces those."""
+    def _remaining_ends(self, edge: EdgeType, role: str) -> Iterator[pa.RecordBatch]:
+        """Those of edges that the write leaves alone: they still need their nodes when it replaces these."""
         write = self._staged.get(edge.table_key)
         table = self._transaction.read(edge.table_key)
         if write is None or write.kind is StageKind.APPEND:
-            ends = (_renamed(batch, _KEY) for batch in table.scan([role]))
-            self._require_nodes(edge, role, node_key, ends, None)
+            yield from (_renamed(batch, _KEY) for batch in table.scan([role]))
             return
-        kept = self._without_staged_ids(write, table.scan(["id", role]).read_all())
-        ends = (_renamed(batch, _KEY) for batch in kept.select([role]).to_batches())
-        self._require_nodes(edge, role, node_key, ends, None)
+        standing = (_renamed(batch, _KEY_AND_END) for batch in table.scan(["id", role]))
+        for given, existing in pair_up(self._incoming(write, ["id"], _KEY), standing, _KEY, _KEY_AND_END):
+            replacing = given["key"].combine_chunks()
+            for batch in existing:
+                kept = batch.filter(pc.invert(pc.is_in(batch["key"], value_set=replacing)))
+                yield _renamed(kept.select(["end"]), _KEY)
 
-    def _require_nodes(
-        self, edge: EdgeType, role: str, node_key: str, ends: Iterable[pa.RecordBatch], only: str | None
-    ) -> None:
+    def _look_at_ends(self, ends: _Ends, node_key: str, only: str | None) -> None:
         missing = _Offenders()
-        for incoming, nodes in pair_up(ends, self._ids_after(node_key, only), _KEY, _KEY):
+        for incoming, nodes in pair_up(ends.read(), self._ids_after(node_key, only), _KEY, _KEY):
             missing.add(_strangers(incoming["key"], nodes))
         if missing.count:
-            node_type = node_key.split(":", 1)[1]
+            edge, role, node_type = ends.edge, ends.role, node_key.split(":", 1)[1]
             raise MissingEndpoint(
                 f"{edge.table_key}.{role}: {missing.count} value(s) are not the id of any {node_type}: {missing}.",
                 details=self._details(edge.table_key, role, role, missing),
@@ -319,7 +294,7 @@ class RelationChecks:
     def _rows(self, write: StagedWrite, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         """Columns of the staged rows. A small write is read once for all rules, a large one is streamed for each."""
         table = self._transaction.table(write.table_key)
-        if write.rows_inserted + write.rows_updated > SMALL_WRITE:
+        if _rows_of(write) > SMALL_WRITE:
             return scan_staged(table, write, columns)
         if write.table_key not in self._small:
             kind = self._types[write.table_key]
@@ -342,7 +317,7 @@ class RelationChecks:
 
     def _few(self, write: StagedWrite, column: str) -> list[str]:
         """The values of a column, when the write has so few rows that looking them up beats reading a table."""
-        if write.rows_inserted + write.rows_updated > PUSHED_KEYS:
+        if _rows_of(write) > PUSHED_KEYS:
             return []
         batches = self._rows(write, [column])
         return sorted({str(value) for batch in batches for value in batch.column(0).to_pylist()})
@@ -367,14 +342,15 @@ class RelationChecks:
         }
 
 
-class _Share(NamedTuple):
-    """One of several shares into which fingerprints are dealt."""
+@dataclass(frozen=True)
+class _Ends:
+    """Endpoints of edges of one type, in one role."""
 
-    number: int
-    shares: int
-
-    def of(self, values: Fingerprints) -> Fingerprints:
-        return values if self.shares == 1 else values[values % np.uint64(self.shares) == self.number]
+    edge: EdgeType
+    role: str
+    read: Callable[[], Iterator[pa.RecordBatch]]
+    rows: int
+    few: Sequence[str]  # all of them, where they are so few that looking them up beats reading the nodes
 
 
 class _Offenders:
@@ -393,17 +369,12 @@ class _Offenders:
         self.first.extend(values.slice(0, SHOWN - len(self.first)).to_pylist())
 
 
+def _rows_of(write: StagedWrite) -> int:
+    return write.rows_inserted + write.rows_updated
+
+
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
-def _with_fingerprints(batches: Iterable[pa.RecordBatch], wanted: Fingerprints) -> Iterator[pa.RecordBatch]:
-    """The rows whose key has one of the sorted fingerprints."""
-    known = FingerprintSet(wanted)
-    for batch in batches:
-        found = known.contains(fingerprints(batch.column(0)))
-        if found.any():
-            yield batch.filter(pa.array(found))
 
 
 def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from omnigraph_engine.errors import ConstraintViolation, DuplicateKey, InvalidArgument, UnknownProperty
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.tables import numbers
 from omnigraph_engine.tables.staged import StagedWrite
-from omnigraph_engine.write import relations
 from omnigraph_engine.write.endpoints import Endpoint, Endpoints, with_endpoints
 from omnigraph_engine.write.load import Load, LoadMode
 
@@ -139,8 +139,10 @@ def test_given_ids_of_edges_are_compared(graph: Graph) -> None:
         graph.load({"Knows": pa.table({"id": ["k2", "k2"], "src": ["Ada", "Ada"], "dst": ["Bob", "Bob"]})})
 
 
-def test_ids_are_compared_the_same_in_many_passes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relations, "FINGERPRINTS_HELD", 2)
+def test_ids_are_compared_the_same_when_they_are_dealt_into_buckets(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbers, "HELD_ROWS", 2)
     names = [f"p{number}" for number in range(9)]
     graph.load({"Person": pa.table({"name": names})})
     with pytest.raises(DuplicateKey) as raised:

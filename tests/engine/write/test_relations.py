@@ -19,7 +19,7 @@ from omnigraph_engine.errors import (
     UniqueViolation,
 )
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.tables import buckets
+from omnigraph_engine.tables import buckets, numbers
 from omnigraph_engine.write import relations
 
 SCHEMA = """
@@ -277,6 +277,7 @@ def test_a_violation_shows_the_first_values_and_counts_all(
 ) -> None:
     if spilled:
         monkeypatch.setattr(buckets, "HELD_ROWS", 3)
+        monkeypatch.setattr(numbers, "HELD_ROWS", 3)
     many = [f"p{number}" for number in range(50)]
     twice = [person(name, email=f"{number % 25}") for number, name in enumerate(many)]
     load(graph, ("Person", [person(name) for name in many], "append"))
@@ -386,6 +387,8 @@ def test_the_checks_agree_with_looking_at_the_whole_graph(history: list[list[Loa
         if spilled:
             patched.setattr(buckets, "HELD_ROWS", 1)
             patched.setattr(buckets, "BUCKETS", 3)
+            patched.setattr(numbers, "HELD_ROWS", 0)
+            patched.setattr(numbers, "BUCKET_BITS", 1)
             patched.setattr(relations, "PUSHED_KEYS", 0)
         graph = Graph.create(Path(folder) / "graph.omni", SCHEMA)
         load(graph, *((name, list(rows.values()), "append") for name, rows in state.items() if rows))
