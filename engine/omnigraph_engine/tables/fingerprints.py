@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,13 +33,16 @@ class Digests(NamedTuple):
 
 def fingerprints(texts: pa.Array[Any]) -> Fingerprints:
     """The fingerprint of each text; none may be null."""
-    read = _Texts(texts)
-    found = _mixed(read.lengths.astype(np.uint64) * _FIRST)
-    for _, rows, word in read.words():
+    return _fingerprints(_Texts(texts))
+
+
+def _fingerprints(texts: _Texts) -> Fingerprints:
+    found = _mixed(texts.lengths.astype(np.uint64) * _FIRST)
+    for rows, word in texts.words:
         found[rows] = _mixed((found[rows] ^ word) * _FIRST)
-    longer = np.flatnonzero(read.lengths > 8 * _WORDS)
+    longer = np.flatnonzero(texts.lengths > 8 * _WORDS)
     if len(longer):
-        found[longer] = _mixed((found[longer] ^ read.last_word(longer)) * _FIRST)
+        found[longer] = _mixed((found[longer] ^ texts.last_words(longer)) * _FIRST)
     return found
 
 
@@ -53,16 +55,15 @@ class Digester:
 
     def __call__(self, texts: pa.Array[Any]) -> Digests:
         """The digest of each text; none may be null."""
-        return Digests(fingerprints(texts), self._checks(texts))
-
-    def _checks(self, texts: pa.Array[Any]) -> Fingerprints:
-        """Two strongly universal hashes of 32 bits (multilinear-HM of Lemire and Kaser) over the length and all words."""
         read = _Texts(texts)
+        return Digests(_fingerprints(read), self._checks(read, texts))
+
+    def _checks(self, read: _Texts, texts: pa.Array[Any]) -> Fingerprints:
+        """Two strongly universal hashes of 32 bits (multilinear-HM of Lemire and Kaser) over the length and all words."""
         lengths = read.lengths.astype(np.uint64)
         one, other = (self._keys[-1, place] + lengths * self._keys[-1, place + 1] for place in (0, 2))
-        for number, rows, word in read.words():
+        for (rows, word), (a, b, c, d) in zip(read.words, self._keys, strict=False):
             lower, upper = word & _LOWER, word >> _HALF
-            a, b, c, d = self._keys[number]
             one[rows] += (lower + a) * (upper + b)
             other[rows] += (lower + c) * (upper + d)
         found: Fingerprints = (one & ~_LOWER) | (other >> _HALF)
@@ -110,18 +111,18 @@ class _Texts:
         self._words: Fingerprints = np.ndarray((last - first + 1,), "<u8", data, strides=(1,))  # from every byte on
         self._starts, self._ends = offsets[:-1] - first, offsets[1:] - first
         self.lengths = np.diff(offsets)
+        # The first words, one after the other: the rows that have one, and theirs; zeros fill the last one.
+        self.words = [self._word(number) for number in range(min(_WORDS, -(-int(self.lengths.max(initial=0)) // 8)))]
 
-    def words(self) -> Iterator[tuple[int, Any, Fingerprints]]:
-        """The first words, one after the other: its number, the rows that have one, and theirs; zeros fill the last one."""
-        for number in range(min(_WORDS, -(-int(self.lengths.max(initial=0)) // 8))):
-            left = self.lengths - 8 * number
-            rows: Any = slice(None)
-            if left.min(initial=1) <= 0:
-                rows = np.flatnonzero(left > 0)
-                left = left[rows]
-            yield number, rows, self._words[self._starts[rows] + 8 * number] & _MASKS[np.minimum(left, 8)]
+    def _word(self, number: int) -> tuple[Any, Fingerprints]:
+        left = self.lengths - 8 * number
+        rows: Any = slice(None)
+        if left.min(initial=1) <= 0:
+            rows = np.flatnonzero(left > 0)
+            left = left[rows]
+        return rows, self._words[self._starts[rows] + 8 * number] & _MASKS[np.minimum(left, 8)]
 
-    def last_word(self, rows: npt.NDArray[np.int64]) -> Fingerprints:
+    def last_words(self, rows: npt.NDArray[np.int64]) -> Fingerprints:
         return self._words[self._ends[rows] - 8]
 
 

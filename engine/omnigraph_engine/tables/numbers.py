@@ -10,7 +10,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,9 @@ Claim = Callable[[Numbers, Iterable[Numbers]], bool]
 
 HELD_ROWS = 512 * 1024
 GATHERED_ROWS = 256 * 1024
-BUCKET_BITS = 8  # at the most: the numbers of buckets are sorted as single bytes
-THREADS = 4
+BUCKET_ROWS = 64 * 1024  # about as many incoming rows share a bucket, which then fits into the processor's cache
+MOST_BITS = 8  # of a bucket's number, by which rows are sorted as single bytes
+THREADS = 2
 
 
 def holds(
@@ -39,44 +42,48 @@ def holds(
     if rows <= HELD_ROWS:
         given = _joined([part for stream in incoming for part in stream], columns)
         return claim(given, _gathered(stored, columns))
-    with tempfile.TemporaryDirectory(prefix="omnigraph-") as folder, ThreadPoolExecutor(THREADS) as pool:
-        paths = [os.path.join(folder, str(number)) for number in range(len(incoming) + 1)]
-        *mine, others = list(pool.map(partial(_deal, columns=columns), paths, [*incoming, stored]))
+    bits = min(MOST_BITS, max(1, (rows // BUCKET_ROWS).bit_length()))
+    with ExitStack() as held:
+        files = [held.enter_context(tempfile.TemporaryFile(prefix="omnigraph-")) for _ in (*incoming, stored)]
+        pool = held.enter_context(ThreadPoolExecutor(THREADS))
+        *mine, others = pool.map(partial(_deal, columns=columns, bits=bits), files, [*incoming, stored])
 
         def holds_in(bucket: int) -> bool:
             return claim(_joined([side.read(bucket) for side in mine], columns), [others.read(bucket)])
 
-        return all(pool.map(holds_in, range(2**BUCKET_BITS)))
+        return all(pool.map(holds_in, range(2**bits)))
 
 
 class _Dealt:
     """Rows on disk, in chunks that are ordered by bucket."""
 
-    def __init__(self, path: str, columns: int) -> None:
-        self._path = path
+    def __init__(self, file: IO[bytes], columns: int, bits: int) -> None:
+        self._file = file
         self._columns = columns
+        self._bits = bits
         self._chunks: list[tuple[int, npt.NDArray[np.int64]]] = []  # where each begins, and the bounds of its buckets
+        self._size = 0
 
     def deal(self, rows: Numbers) -> None:
-        buckets = (rows[0] >> np.uint64(64 - BUCKET_BITS)).astype(np.uint8)
+        buckets = (rows[0] >> np.uint64(64 - self._bits)).astype(np.uint8)
         order = np.argsort(buckets, kind="stable")
-        with open(self._path, "ab") as file:
-            start = file.tell()
-            file.writelines(column[order].data for column in rows)
-        counts = np.bincount(buckets, minlength=2**BUCKET_BITS)
-        self._chunks.append((start, np.concatenate([[0], np.cumsum(counts)])))
+        self._file.writelines(column[order].data for column in rows)
+        self._file.flush()  # reading goes past this buffer
+        counts = np.bincount(buckets, minlength=2**self._bits)
+        self._chunks.append((self._size, np.concatenate([[0], np.cumsum(counts)])))
+        self._size += 8 * self._columns * len(order)
 
     def read(self, bucket: int) -> Numbers:
-        columns: list[list[npt.NDArray[np.uint64]]] = [[] for _ in range(self._columns)]
-        for start, bounds in self._chunks:
-            first, count, rows = int(bounds[bucket]), int(bounds[bucket + 1] - bounds[bucket]), int(bounds[-1])
-            for place, found in enumerate(columns):
-                found.append(np.fromfile(self._path, np.uint64, count, offset=start + 8 * (place * rows + first)))
-        return _joined(list(zip(*columns, strict=True)), self._columns)
+        return _joined([self._part(start, bounds, bucket) for start, bounds in self._chunks], self._columns)
+
+    def _part(self, start: int, bounds: npt.NDArray[np.int64], bucket: int) -> Numbers:
+        first, last, rows = int(bounds[bucket]), int(bounds[bucket + 1]), int(bounds[-1])
+        places = [start + 8 * (column * rows + first) for column in range(self._columns)]
+        return [np.frombuffer(os.pread(self._file.fileno(), 8 * (last - first), place), np.uint64) for place in places]
 
 
-def _deal(path: str, stream: Iterable[Numbers], *, columns: int) -> _Dealt:
-    dealt = _Dealt(path, columns)
+def _deal(file: IO[bytes], stream: Iterable[Numbers], *, columns: int, bits: int) -> _Dealt:
+    dealt = _Dealt(file, columns, bits)
     for rows in _gathered(stream, columns):
         dealt.deal(rows)
     return dealt

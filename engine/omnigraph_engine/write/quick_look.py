@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_engine.compute import pc
 from omnigraph_engine.tables.fingerprints import Digester, FingerprintSet, fingerprints
 from omnigraph_engine.tables.numbers import Numbers, holds
+
+# Each table puts fingerprints by other bits of theirs. One in nine is lost to the next table, so the last ones are empty.
+_FACTORS = np.array([0x9E3779B97F4A7C15 * 3**power % 2**64 for power in range(12)], np.uint64)
 
 Keys = Iterable[pa.RecordBatch]  # the first column is the key
 
@@ -47,19 +49,30 @@ def _all_new(given: Numbers, existing: Iterable[Numbers]) -> bool:
 
 
 def _all_known(given: Numbers, existing: Iterable[Numbers]) -> bool:
-    found, checks = given
-    encoded = pa.array(found).dictionary_encode()
-    places = encoded.indices.to_numpy()
-    check_of = np.empty(len(encoded.dictionary), np.uint64)
-    check_of[places] = checks
-    if (check_of[places] != checks).any():  # two keys with one fingerprint: only their values can tell them apart
-        return False
-    known = np.zeros(len(check_of), np.bool_)
-    for others, other_checks in existing:
-        met = pc.index_in(pa.array(others), value_set=encoded.dictionary)
-        place, check = met.drop_null().to_numpy(), other_checks[met.is_valid().to_numpy(zero_copy_only=False)]
-        known[place[check_of[place] == check]] = True
-    return bool(known.all())
+    for known in existing:
+        given = _strangers(given, known)
+    return not len(given[0])
+
+
+def _strangers(wanted: Numbers, known: Numbers) -> Numbers:
+    """The wanted digests that are not found among the known ones; a few that are there may be among them.
+
+    The known ones are put into a table, and those that lose their place in it to another one into the next table.
+    """
+    for factor in _FACTORS:
+        if not len(wanted[0]) or not len(known[0]):
+            break
+        bits = (4 * len(known[0])).bit_length()
+        shift = np.uint64(64 - bits)
+        table, checks = np.zeros(2**bits, np.uint64), np.zeros(2**bits, np.uint64)
+        places = known[0] * factor >> shift
+        table[places], checks[places] = known
+        lost = table[places] != known[0]
+        known = [column[lost] for column in known]
+        places = wanted[0] * factor >> shift
+        strange = (table[places] != wanted[0]) | (checks[places] != wanted[1])
+        wanted = [column[strange] for column in wanted]
+    return wanted
 
 
 def _fingerprints(keys: Keys) -> Iterator[Numbers]:

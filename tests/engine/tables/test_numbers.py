@@ -37,7 +37,7 @@ def test_every_row_is_in_one_share_and_meets_all_rows_of_its_first_number(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(numbers, "HELD_ROWS", held)
-        patched.setattr(numbers, "BUCKET_BITS", 2)
+        patched.setattr(numbers, "BUCKET_ROWS", 1)
         patched.setattr(numbers, "GATHERED_ROWS", 3)
         rows = 1 + sum(map(len, [*first, *second]))
         assert holds(note, [columns(first), columns(second)], columns(stored), columns=2, rows=rows)

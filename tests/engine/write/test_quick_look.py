@@ -16,7 +16,7 @@ KEYS = st.lists(st.text("ab\0é", max_size=3), max_size=12)
 @pytest.fixture(params=[10**6, 0], ids=["in memory", "on disk"], autouse=True)
 def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "HELD_ROWS", request.param)
-    monkeypatch.setattr(numbers, "BUCKET_BITS", 2)
+    monkeypatch.setattr(numbers, "BUCKET_ROWS", 1)
 
 
 def keys(texts: list[str]) -> list[pa.RecordBatch]:

@@ -388,7 +388,7 @@ def test_the_checks_agree_with_looking_at_the_whole_graph(history: list[list[Loa
             patched.setattr(buckets, "HELD_ROWS", 1)
             patched.setattr(buckets, "BUCKETS", 3)
             patched.setattr(numbers, "HELD_ROWS", 0)
-            patched.setattr(numbers, "BUCKET_BITS", 1)
+            patched.setattr(numbers, "BUCKET_ROWS", 1)
             patched.setattr(relations, "PUSHED_KEYS", 0)
         graph = Graph.create(Path(folder) / "graph.omni", SCHEMA)
         load(graph, *((name, list(rows.values()), "append") for name, rows in state.items() if rows))
