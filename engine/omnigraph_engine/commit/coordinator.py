@@ -36,11 +36,11 @@ from omnigraph_engine.commit.sidecar import (
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
     BranchNotFound,
-    GraphDamaged,
     ObjectExists,
     OmnigraphError,
     OperationUndone,
     OutcomeUnknown,
+    SnapshotGone,
     StorageError,
     VersionConflict,
 )
@@ -351,7 +351,7 @@ class Coordinator:
                 details={"branch": sidecar.branch},
                 hint="Nothing of it is visible.",
             ) from error
-        if settled is None and isinstance(error, GraphDamaged) and any(intent.forks for intent in sidecar.tables):
+        if settled is None and isinstance(error, SnapshotGone) and any(intent.forks for intent in sidecar.tables):
             raise OperationUndone(
                 f"Operation {sidecar.operation_id} was taken for abandoned and undone.",
                 details={"operation_id": sidecar.operation_id},
