@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from crash_scene import Faulty, edges, people
-from omnigraph_engine.errors import InvalidArgument, OmnigraphError, SnapshotGone, StorageError
+from crash_scene import Faulty, people
+from omnigraph_engine.errors import InvalidArgument, SnapshotGone, StorageError
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables.exact import manifest_path
 from omnigraph_engine.tables.table import Table
@@ -125,18 +124,3 @@ def test_a_scan_is_an_arrow_stream_with_the_tables_schema_and_bounded_batches(gr
     assert isinstance(reader, pa.RecordBatchReader)
     assert reader.schema.names == ["id"]
     assert pa.RecordBatchReader.from_stream(reader).read_all()["id"].to_pylist() == ["Ada", "Bob"]
-
-
-def test_a_write_that_was_prepared_on_a_branch_that_is_deleted_meanwhile_is_told_so(graph: Graph) -> None:
-    graph.branches.create("dev")
-    for name in ("Cleo", "Dora"):
-        graph.load({"Person": people(name, age=7), "Knows": edges(("Ada", name))}, branch="dev")
-
-    def write(mode: Any) -> None:
-        with graph.transaction("dev") as transaction:
-            graph.branches.delete("dev")
-            transaction.load("Person", people("Ada", age=8), mode)
-
-    with pytest.raises(OmnigraphError) as caught:
-        write("merge")
-    assert caught.value.code in ("OG1010", "OG1015")
