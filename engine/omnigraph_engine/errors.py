@@ -113,6 +113,12 @@ class BranchHasDescendants(OmnigraphError):
     code = "OG1014"
 
 
+class SnapshotGone(OmnigraphError, LookupError):
+    """What a snapshot shows is not in storage any more: its branch was deleted, or the version was cleaned up."""
+
+    code = "OG1015"
+
+
 class ReadOnlyGraph(OmnigraphError, PermissionError):
     """A write was asked of a graph opened with ``mode="ro"``."""
 

@@ -1,16 +1,19 @@
 """One brancher of a chaos run: ``python brancher.py GRAPH JOURNAL SEED SLOT OPERATIONS LEASE``.
 
-It makes a branch, or takes one that is there, writes to it as a writer does to main, and mostly deletes it. Branchers share a
-few names, so that they meet on a branch, delete it under each other's hands and give its name one life after another.
+It makes a branch, or takes one that is there, writes to it as a writer does to main, merges main into it and it into main, and
+mostly deletes it. Branchers share a few names, so that they meet on a branch, merge and delete it under each other's hands and
+give its name one life after another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 
-import oracle
+from content import Violation, digest
 from omnigraph_engine.errors import OmnigraphError
-from writer import Writer, content_of, main
+from omnigraph_engine.manifest.rows import MAIN
+from writer import Writer, content_of, main, seen
 
 NAMES = ("blue", "team/green")
 LOOKS = 5  # at a branch that others keep writing to
@@ -24,14 +27,47 @@ class Brancher(Writer):
             for _ in range(self._random.randint(1, 3)):
                 self.read()
                 self._random.choices(
-                    [self.insert, self.insert_hot, self.merge, self.replace_settings, self.replace_places],
-                    [4, 2, 4, 2, 2],
+                    [self.insert, self.insert_hot, self.merge, self.replace_settings, self.replace_places, self.update],
+                    [4, 2, 4, 2, 2, 3],
                 )[0]()
             self.read()
-            # A merge into main belongs here: its commit stands on main with the branch's tags, which the oracle, that now
-            # takes any tag of a branch on main for a violation, must then allow.
-            if self._random.random() < 0.7:
+            if self._random.random() < 0.6:
+                self.publish()
+            self.read()
+            if self._random.random() < 0.6:
                 self._step("delete", lambda: self._graph.branches.delete(self.branch))
+
+    def update(self) -> None:
+        """Merges what main has into the branch."""
+        self._merge_branch(MAIN, self.branch)
+
+    def publish(self) -> None:
+        """Merges what the branch has into main."""
+        self._merge_branch(self.branch, MAIN, delete_branch=self._random.random() < 0.4)
+
+    def _merge_branch(self, source: str, into: str, *, delete_branch: bool = False) -> None:
+        tag = self._tag()
+        on_conflict = self._random.choices(["fail", "ours", "theirs"], [2, 2, 3])[0]
+        merge = {"source": source, "on_conflict": on_conflict, "delete_branch": delete_branch}
+        self._intend(tag, branch=into, merge=merge)
+        try:
+            merged = self._graph.merge(
+                source, into, actor=self._slot, message=tag, on_conflict=on_conflict, delete_branch=delete_branch
+            )
+        except OmnigraphError as error:
+            went_by = {name: error.details.get(name) for name in ("base", "source", "target")}
+            self._refused(tag, error, branch=into, details=went_by)
+            return
+        self._journal.note(
+            "ack",
+            tag=tag,
+            commit=None if merged.commit is None else merged.commit.commit_id,
+            outcome=merged.outcome.value,
+            base=merged.base_commit,
+            source=merged.source_commit,
+            txn=None,
+            replayed=False,
+        )
 
     def read(self) -> None:
         """Reads the whole branch, if it is there, and notes which commits it shows; the oracle replays them."""
@@ -43,7 +79,7 @@ class Brancher(Writer):
                 snapshot = self._graph.snapshot(branch=self.branch)
                 commits = self._graph.commits.list(self.branch)
                 content = content_of(snapshot)
-            except (OmnigraphError, oracle.Violation) as error:
+            except (OmnigraphError, Violation) as error:
                 if self._life() == life:
                     self._journal.note("violation", text=f"{self.branch} ({life}) cannot be read: {error}")
                     raise
@@ -55,13 +91,8 @@ class Brancher(Writer):
                 "branch read",
                 branch=self.branch,
                 life=life,
-                commits=[commit.commit_id for commit in reversed(commits)],
-                tags=[
-                    commit.extra["message"]
-                    for commit in reversed(commits)
-                    if "message" in commit.extra and commit.actor != oracle.RECOVERY_ACTOR
-                ],
-                digest=oracle.digest(content),
+                commits=[asdict(seen(commit)) for commit in reversed(commits)],
+                digest=digest(content),
             )
             return
 

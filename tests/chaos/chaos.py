@@ -19,23 +19,29 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import brancher
+import content as model
 import oracle
+from content import Violation
+from omnigraph_engine.branches.merge import MergeOutcome
 from omnigraph_engine.commit.lines import owns
 from omnigraph_engine.commit.sidecar import RECOVERY
 from omnigraph_engine.errors import OmnigraphError
 from omnigraph_engine.failpoints import ENVIRONMENT_VARIABLE, Failpoint
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.manifest.audit import RecoveryKind
+from omnigraph_engine.manifest.dataset import open_former
+from omnigraph_engine.manifest.refs import MAIN_BRANCH, stored_branch
 from omnigraph_engine.manifest.rows import AbortState
 from omnigraph_engine.manifest.state import ManifestState
 from omnigraph_engine.tables.heads import head_version
 from omnigraph_engine.tables.table import TableRef
 from omnigraph_engine.write.load import WriteOptions
-from writer import Journal, Writer, content_of
+from past import Commit, Past
+from writer import Journal, Writer, content_of, seen
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LEASE = 0.6  # seconds
@@ -108,7 +114,7 @@ class Chaos:
 
     def run(self) -> Report:
         started = time.monotonic()
-        Graph.create(self._uri, oracle.SCHEMA)
+        Graph.create(self._uri, model.SCHEMA)
         try:
             for slot in self._slots:
                 self._start(slot)
@@ -220,7 +226,7 @@ class Chaos:
             graph = Graph.open(self._uri, options=WriteOptions(lease=LEASE))
             Writer(graph, Journal(self._journal("end")), str(self._seed), "end").numbered()
             self._ask_the_oracle(graph)
-        except (OmnigraphError, oracle.Violation) as error:
+        except (OmnigraphError, Violation) as error:
             self.report.violations.append(f"the graph cannot be used any more: {error}")
 
     def _ask_the_oracle(self, graph: Graph) -> None:
@@ -229,27 +235,19 @@ class Chaos:
             with open(self._journal(name), encoding="utf-8") as file:
                 lines[name] = file.readlines()
         journals = oracle.read_journals(lines)
-        history = [
-            oracle.Commit(
-                commit.commit_id,
-                commit.parent_id,
-                commit.manifest_version,
-                commit.actor,
-                None if commit.actor == oracle.RECOVERY_ACTOR else commit.extra.get("message"),
-            )
-            for commit in reversed(graph.commits.list())
-        ]
-        complaints, contents = oracle.check_history(journals, history)
+        history = [seen(commit) for commit in reversed(graph.commits.list())]
+        read = [commit for look in journals.branch_observations for commit in look.commits]
+        merged, complaints = _merged(graph, [*history, *read])
+        past = Past(journals.operations, [*history, *read, *merged])
         self.report.violations += complaints
-        self.report.violations += self._check_snapshots(graph, history, contents)
+        self.report.violations += oracle.check_history(journals, history, past)
+        self.report.violations += self._check_snapshots(graph, history, past)
         self.report.violations += self._check_rest(graph, journals)
-        self.report.violations += self._check_audit(graph, history)
-        self.report.violations += self._check_branches(graph, journals, contents[history[-1].commit_id])
+        self.report.violations += self._check_audit(graph, past)
+        self.report.violations += self._check_branches(graph, journals, past, history[-1])
         self._count(journals, graph)
 
-    def _check_snapshots(
-        self, graph: Graph, history: list[oracle.Commit], contents: Mapping[str, oracle.Content]
-    ) -> list[str]:
+    def _check_snapshots(self, graph: Graph, history: list[Commit], past: Past) -> list[str]:
         """The newest snapshot and some older ones hold, row for row, what the model says."""
         complaints = []
         sampled = self._random.sample(history, min(SAMPLED_SNAPSHOTS, len(history)))
@@ -257,11 +255,11 @@ class Chaos:
             snapshot = graph.snapshot(version=commit.manifest_version)
             try:
                 content = content_of(snapshot)
-            except oracle.Violation as violation:
+            except Violation as violation:
                 complaints.append(f"{snapshot.id}: {violation}")
                 continue
-            for name in oracle.TYPES:
-                found, wanted = content[name], contents[commit.commit_id][name]
+            for name in model.TYPES:
+                found, wanted = content[name], past.content(commit.commit_id)[name]
                 if snapshot.table(name).count() != len(found):
                     complaints.append(f"{snapshot.id} counts {snapshot.table(name).count()} {name}, has {len(found)}")
                 if found != wanted:
@@ -278,6 +276,8 @@ class Chaos:
         complaints = [f"the sidecar {path} was left" for path in graph.storage.list(RECOVERY)]
         state = _state(graph)
         for key, table in state.tables.items():
+            if not owns(MAIN_BRANCH, table.branch):
+                continue  # a merge brought it, from a branch that may have gone on
             head = head_version(graph.storage, TableRef(key, table.location, table.branch, table.version))
             if head != table.version:
                 complaints.append(f"{key} is at version {head}, and the manifest publishes {table.version}")
@@ -288,49 +288,50 @@ class Chaos:
         return complaints
 
     @staticmethod
-    def _check_branches(graph: Graph, journals: oracle.Journals, main: oracle.Content) -> list[str]:
+    def _check_branches(graph: Graph, journals: oracle.Journals, past: Past, head: Commit) -> list[str]:
         """Every branch that is left holds what its commits add up to, is at rest, and gives its name free."""
         complaints = []
         for info in graph.branches.list()[1:]:
             snapshot = graph.snapshot(branch=info.name)
-            commits = [commit for commit in reversed(graph.commits.list(info.name)) if "message" in commit.extra]
-            tags = [str(commit.extra["message"]) for commit in commits if commit.actor != oracle.RECOVERY_ACTOR]
-            if content_of(snapshot) != oracle.replay(journals, tags):
+            commits = [seen(commit) for commit in graph.commits.list(info.name)]
+            known = Past(journals.operations, [*past.commits.values(), *commits, *_merged(graph, commits)[0]])
+            if content_of(snapshot) != known.content(commits[0].commit_id):
                 complaints.append(f"{info.name} holds another content than its commits add up to")
+            complaints += known.complaints
             for key, table in snapshot.tables.items():
                 if owns(info, table.ref.branch) and head_version(graph.storage, table.ref) != table.ref.version:
                     complaints.append(f"{key} on {info.name} is not at the version {table.ref.version} that it shows")
             graph.branches.delete(info.name)
         for name in brancher.NAMES:
             graph.branches.create(name)
-            if content_of(graph.snapshot(branch=name)) != main:
+            if content_of(graph.snapshot(branch=name)) != past.content(head.commit_id):
                 complaints.append(f"{name}, made anew, does not hold what main does")
         return complaints
 
     @staticmethod
-    def _check_audit(graph: Graph, history: list[oracle.Commit]) -> list[str]:
+    def _check_audit(graph: Graph, past: Past) -> list[str]:
         """One row for each operation that was undone, and at most one for each that was finished by somebody else.
 
-        What the manifest of a branch says of it goes with the branch, so more is known of the operations on main only.
+        What the manifest of a branch says of it goes with the branch, so more is known only of those who never write to one.
         """
         complaints = []
         records = graph.maintenance.recoveries()
         for operation, number in Counter(record.operation_id for record in records).items():
             if number > 1:
                 complaints.append(f"operation {operation} has {number} audit rows")
+        undone = {record.operation_id for record in records if record.kind is RecoveryKind.ROLLED_BACK}
+        aborts = _state(graph).aborts
+        complaints += [f"the undo of operation {operation} has no audit row" for operation in aborts.keys() - undone]
         records = [record for record in records if not (record.actor or "").startswith(BRANCHER)]
-        visible = {commit.commit_id for commit in history}
         undone = {record.operation_id for record in records if record.kind is RecoveryKind.ROLLED_BACK}
         complaints += [
             f"operation {record.operation_id} was rolled forward and is not in history"
             for record in records
-            if record.kind is RecoveryKind.ROLLED_FORWARD and record.commit_id not in visible
+            if record.kind is RecoveryKind.ROLLED_FORWARD and record.commit_id not in past.commits
         ]
-        aborts = _state(graph).aborts
         for operation, state in aborts.items():
             if state is not AbortState.DONE:
                 complaints.append(f"the undo of operation {operation} was left half-way")
-        complaints += [f"the undo of operation {operation} has no audit row" for operation in aborts.keys() - undone]
         complaints += [f"operation {operation} was undone without an abort" for operation in undone - aborts.keys()]
         return complaints
 
@@ -345,6 +346,8 @@ class Chaos:
             counts[_COUNTED[record.kind]] += 1
         counts["branch-reads"] = journals.counts["branch read"]
         counts["branch-steps"] = journals.counts["branch step"]
+        for outcome in MergeOutcome:
+            counts[outcome.value.replace(" ", "-")] = journals.counts[f"merge {outcome.value}"]
         self.report.codes.update(
             {event[5:]: number for event, number in journals.counts.items() if event.startswith("code ")}
         )
@@ -355,6 +358,25 @@ _COUNTED = {
     RecoveryKind.ROLLED_BACK: "back",
     RecoveryKind.ORPHANED_BRANCH_DISCARDED: "discarded",
 }
+
+
+def _merged(graph: Graph, commits: Iterable[Commit]) -> tuple[list[Commit], list[str]]:
+    """What merges brought in, also of branches that were deleted: a merge says where its source was, and that stays there."""
+    complaints: list[str] = []
+    found = {commit.commit_id: commit for commit in commits}
+    todo = list(found.values())
+    while todo:
+        merge = todo.pop()
+        if merge.merged_id is None or merge.merged_id in found:
+            continue
+        former = open_former(graph.storage, stored_branch(str(merge.source)), int(merge.source_version or 0))
+        came = {commit.commit_id: seen(commit) for commit in former.commits()}
+        if merge.merged_id not in came:
+            complaints.append(f"commit {merge.commit_id} ({merge.tag}) does not say where {merge.merged_id} is")
+            continue
+        todo += [commit for key, commit in came.items() if key not in found]
+        found |= came
+    return list(found.values()), complaints
 
 
 def _state(graph: Graph) -> ManifestState:
@@ -383,9 +405,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Chaos: many writers, one graph, one oracle.")
     parser.add_argument("--seeds", default="1,2,3", help="comma separated numbers, or a range such as 1-20")
     parser.add_argument("--writers", type=int, default=4)
-    parser.add_argument(
-        "--branchers", type=int, default=2, help="writers that make branches, write to them and delete them"
-    )
+    parser.add_argument("--branchers", type=int, default=2, help="writers that make, write, merge and delete branches")
     parser.add_argument("--operations", type=int, default=40, help="for each writer")
     parser.add_argument("--keep", action="store_true", help="keep graphs and journals, also when nothing was wrong")
     arguments = parser.parse_args()

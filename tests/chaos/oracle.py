@@ -1,13 +1,12 @@
 """What must be true of a graph after chaos, said by a small model in plain Python that knows nothing of the engine.
 
 Every operation of a writer carries a tag, which is also the message of its commit. The writer's journal says what an operation
-was to write (before it began) and how it ended. Replaying the journal's operations in the order of the graph's history must
-give the graph's content, at every commit.
+was to do (before it began) and how it ended. Replaying the journal's operations along the graph's commits, from parents to
+children, must give the graph's content, at every commit, on main and on every branch that anybody has read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,66 +15,21 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-Row = Mapping[str, Any]
-Content = dict[str, dict[str, Row]]  # by type, by id
+from content import HOT, Contradiction, Violation, digest, row_id
+from past import MAIN, Commit, Merge, Operation, Past
 
-# Person and Account are written in pairs, Setting and Total as well; Place is replaced while LivesAt points to it.
-SCHEMA = """
-node Person { name: String @key  tag: String  amount: I64  badge: I64? @unique }
-node Account { name: String @key  tag: String  amount: I64 }
-node Setting { name: String @key  tag: String  amount: I64 }
-node Total { name: String @key  tag: String  amount: I64  count: I64 }
-node Place { name: String @key  tag: String }
-edge Knows: Person -> Person { tag: String }
-edge LivesAt: Person -> Place @card(0..2) { tag: String }
-"""
-TYPES = ("Person", "Account", "Setting", "Total", "Place", "Knows", "LivesAt")
-EDGES = {"Knows": ("Person", "Person"), "LivesAt": ("Person", "Place")}
-MOST_PLACES = 2
-HOT = "hot-"  # how the names begin that writers share
 OUTCOMES = ("ack", "failed", "unknown")
-RECOVERY_ACTOR = "omnigraph:recovery"
 
 CONFLICTS = frozenset({"OG2001", "OG2002", "OG2006"})
+MERGE_CONFLICT = "OG2008"
 DUPLICATE_KEY = "OG4004"
 VIOLATIONS = frozenset({"OG4005", "OG4006", "OG4007"})
 OUTCOME_UNKNOWN = "OG2003"
 STORE_FAILURES = frozenset({OUTCOME_UNKNOWN, "OG5001"})
 BRANCH_GONE = "OG1010"
+SNAPSHOT_GONE = "OG1015"
+GONE = frozenset({BRANCH_GONE, SNAPSHOT_GONE})
 BRANCH_EXISTS = "OG1013"
-MAIN = "main"
-
-
-class Violation(Exception):
-    """The graph, or a snapshot of it, is not what the protocol promises."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit as the graph's history shows it."""
-
-    commit_id: str
-    parent_id: str | None
-    manifest_version: int
-    actor: str | None
-    tag: str | None
-
-
-@dataclass
-class Operation:
-    """What the journals say of one tag."""
-
-    tag: str
-    writes: list[dict[str, Any]]
-    based_on: str | None
-    branch: str = MAIN
-    outcomes: list[str | None] = field(default_factory=list)  # one for each try; None when its process died in it
-    commits: set[str] = field(default_factory=set)  # that its writer was told
-
-    @property
-    def replaces(self) -> bool:
-        """It replaces whole types, so that a changed base is a conflict for its caller."""
-        return any(write["mode"] == "overwrite" for write in self.writes)
 
 
 @dataclass(frozen=True)
@@ -95,9 +49,19 @@ class BranchObservation:
     writer: str
     branch: str
     life: str  # which of the branches that the name was
-    commits: tuple[str, ...]
-    tags: tuple[str, ...]  # of the commits that somebody intended
+    commits: tuple[Commit, ...]
     digest: str
+
+
+@dataclass(frozen=True)
+class MergeAnswer:
+    """What a merge said that it merged: the commit it made, or None when it refused, and the commits that it went by."""
+
+    operation: Operation
+    commit_id: str | None
+    base_id: str
+    source_id: str
+    target_id: str | None  # of a refusal
 
 
 @dataclass
@@ -107,69 +71,10 @@ class Journals:
     operations: dict[str, Operation] = field(default_factory=dict)
     observations: list[Observation] = field(default_factory=list)
     branch_observations: list[BranchObservation] = field(default_factory=list)
+    merges: list[MergeAnswer] = field(default_factory=list)
     app_versions: dict[str, int] = field(default_factory=dict)  # the newest acknowledged, by application
     complaints: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-
-    def intended(self, tag: str) -> Operation:
-        if tag not in self.operations:
-            raise Violation(f"nobody intended {tag}")
-        return self.operations[tag]
-
-
-def row_id(row: Row) -> str:
-    return str(row["id"] if "id" in row else row["name"])
-
-
-def digest(content: Content) -> str:
-    """Equal for equal contents, whatever the order in which rows are stored."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def check_content(content: Content) -> None:
-    """Raises unless a snapshot with this content could be the state between two whole commits."""
-    people, accounts = content["Person"], content["Account"]
-    if {key: (row["tag"], -row["amount"]) for key, row in people.items()} != {
-        key: (row["tag"], row["amount"]) for key, row in accounts.items()
-    }:
-        raise Violation("Person and Account, always written together, differ")
-    tags = {row["tag"] for name in ("Setting", "Total") for row in content[name].values()}
-    total = sum(row["amount"] for row in content["Total"].values())
-    if len(tags) > 1 or total != sum(row["amount"] for row in content["Setting"].values()):
-        raise Violation(f"Setting and Total, always replaced together, differ: {sorted(tags)}")
-    badges = Counter(row["badge"] for row in people.values() if row["badge"] is not None)
-    if badges and max(badges.values()) > 1:
-        raise Violation(f"the badge {badges.most_common(1)} is not unique")
-    for edge, ends in EDGES.items():
-        for role, node in zip(("src", "dst"), ends, strict=True):
-            missing = {row[role] for row in content[edge].values()} - content[node].keys()
-            if missing:
-                raise Violation(f"{edge}.{role} dangles: {sorted(missing)[:3]}")
-    homes = Counter(row["src"] for row in content["LivesAt"].values())
-    if homes and max(homes.values()) > MOST_PLACES:
-        raise Violation(f"too many LivesAt edges: {homes.most_common(1)}")
-
-
-class Model:
-    """The graph as plain dictionaries."""
-
-    def __init__(self) -> None:
-        self.content: Content = {name: {} for name in TYPES}
-
-    def apply(self, operation: Operation) -> None:
-        if operation.based_on is not None:
-            settings = {row["tag"] for row in self.content["Setting"].values()} or {""}
-            if settings != {operation.based_on}:
-                raise Violation(f"{operation.tag} replaced {sorted(settings)}, and had read {operation.based_on!r}")
-        for write in operation.writes:
-            rows = {row_id(row): row for row in write["rows"]}
-            table = self.content[write["type"]]
-            if write["mode"] == "append" and not rows.keys().isdisjoint(table):
-                raise Violation(f"{operation.tag} inserted ids that existed: {sorted(rows.keys() & table.keys())[:3]}")
-            if write["mode"] == "overwrite":
-                table.clear()
-            table.update(rows)
-        check_content(self.content)
 
 
 class _Reader:
@@ -180,7 +85,9 @@ class _Reader:
         self._found = found
         self._current: Operation | None = None
         self._seen: str | None = None  # the newest commit that the writer knows of
-        self._shown: dict[str, tuple[str, ...]] = {}  # by life of a branch: the commits that the writer has seen there
+        self._shown: dict[
+            str, tuple[Commit, ...]
+        ] = {}  # by life of a branch: the commits that the writer has seen there
         self._faults = 0  # injected since the operation began
 
     def take(self, entry: Mapping[str, Any]) -> None:
@@ -215,9 +122,8 @@ class _Reader:
 
     def _look(self, entry: Mapping[str, Any]) -> None:
         """What a branch has shown once, it shows as long as it lives: history only grows."""
-        seen = BranchObservation(
-            self._writer, entry["branch"], entry["life"], tuple(entry["commits"]), tuple(entry["tags"]), entry["digest"]
-        )
+        commits = tuple(Commit(**commit) for commit in entry["commits"])
+        seen = BranchObservation(self._writer, entry["branch"], entry["life"], commits, entry["digest"])
         before = self._shown.get(seen.life, ())
         if seen.commits[: len(before)] != before:
             self._complain(f"{seen.branch} ({seen.life}) showed {before[-1]} and later did not, or elsewhere")
@@ -226,14 +132,15 @@ class _Reader:
 
     def _begin(self, entry: Mapping[str, Any]) -> None:
         self._faults = 0
-        begun = Operation(entry["tag"], entry["writes"], entry["based_on"], entry["branch"])
+        merge = None if entry["merge"] is None else Merge(**entry["merge"])
+        begun = Operation(entry["tag"], entry["writes"], entry["based_on"], entry["branch"], merge)
         self._current = self._found.operations.setdefault(begun.tag, begun)
         self._current.outcomes.append(None)
 
     def _end(self, event: str, entry: Mapping[str, Any]) -> None:
         operation = self._current
         begun = operation is not None and operation.tag == entry["tag"]
-        if not begun and entry.get("code") == BRANCH_GONE:
+        if not begun and entry.get("code") in GONE and entry["branch"] != MAIN:
             return  # there was nothing to read that it could have decided upon
         if operation is None or not begun:
             self._complain(f"{entry['tag']} ended before it began: {entry}")
@@ -243,12 +150,28 @@ class _Reader:
             self._found.counts[f"code {entry['code']}"] += 1
             if not _expected(entry["code"], operation, self._faults):
                 self._complain(f"{operation.tag} surfaced {entry['text']}")
+            if operation.merge is not None:
+                self._end_refused_merge(operation, operation.merge, entry)
+            return
+        if operation.merge is not None:
+            self._found.counts[f"merge {entry['outcome']}"] += 1
+            self._found.merges.append(MergeAnswer(operation, entry["commit"], entry["base"], entry["source"], None))
+        if entry["commit"] is None:
             return
         operation.commits.add(entry["commit"])
         if not entry["replayed"] and operation.branch == MAIN:
             self._seen = entry["commit"]
         if entry["txn"]:
             self._found.app_versions[entry["txn"][0]] = entry["txn"][1]
+
+    def _end_refused_merge(self, operation: Operation, merge: Merge, entry: Mapping[str, Any]) -> None:
+        if merge.delete_branch and entry["code"] in STORE_FAILURES:
+            operation.outcomes[-1] = (
+                "unknown"  # the store may have failed when the merge was done, and the deletion was not
+            )
+        if entry["code"] == MERGE_CONFLICT:
+            told = entry["details"]
+            self._found.merges.append(MergeAnswer(operation, None, told["base"], told["source"], told["target"]))
 
     def _complain(self, text: str) -> None:
         self._found.complaints.append(f"{self._writer}: {text}")
@@ -276,41 +199,41 @@ def _expected(code: str, operation: Operation, faults: int) -> bool:
     if code == DUPLICATE_KEY:
         # Other names are an operation's own: only itself, taken for failed and landed after all, could be in its way.
         return any(row_id(row).startswith(HOT) for write in operation.writes for row in write["rows"])
-    if code in (BRANCH_GONE, OUTCOME_UNKNOWN) and operation.branch != MAIN:
+    if (code in GONE or code == OUTCOME_UNKNOWN) and operation.branch != MAIN:
         return True  # a branch that goes while a commit on it is being decided takes the answer with it
+    if operation.merge is not None and (code in CONFLICTS or code in GONE or code == MERGE_CONFLICT):
+        return True
     if code in CONFLICTS:
         return operation.replaces
     return code in VIOLATIONS or (code in STORE_FAILURES and faults > 0)
 
 
-def check_history(journals: Journals, history: list[Commit]) -> tuple[list[str], dict[str, Content]]:
-    """What contradicts the journals in a history (oldest commit first), and the content that each commit must show."""
-    complaints = list(journals.complaints)
-    complaints += _check_line(history)
-    complaints += _check_outcomes(journals, history)
-    model, contents = Model(), {}
-    for commit in history:
-        if commit.tag is not None and commit.actor != RECOVERY_ACTOR:
-            try:
-                model.apply(journals.intended(commit.tag))
-            except Violation as violation:
-                complaints.append(f"commit {commit.commit_id} ({commit.tag}): {violation}")
-        contents[commit.commit_id] = {name: dict(rows) for name, rows in model.content.items()}
-    complaints += _check_observations(journals, history, contents)
-    complaints += _check_branches(journals)
-    return complaints, contents
+def check_history(journals: Journals, history: list[Commit], past: Past) -> list[str]:
+    """What contradicts the journals in main's history (oldest commit first) and in all else that anybody has seen."""
+    for commit in past.commits.values():
+        try:
+            past.content(commit.commit_id)
+        except Violation as violation:  # noqa: PERF203 - replaying is what takes the time
+            past.complaints.append(f"commit {commit.commit_id} ({commit.tag}): {violation}")
+    return [
+        *journals.complaints,
+        *_check_line(history),
+        *_check_outcomes(journals, history),
+        *_check_tags(journals, past),
+        *_check_observations(journals, history, past),
+        *_check_branches(journals, past),
+        *_check_merges(journals, past),
+        *past.complaints,
+    ]
 
 
-def _check_line(history: list[Commit]) -> list[str]:
-    complaints = []
+def _check_line(history: list[Commit]) -> Iterator[str]:
     for before, after in pairwise(history):
         if after.parent_id != before.commit_id or after.manifest_version <= before.manifest_version:
-            complaints.append(f"commit {after.commit_id} ({after.tag}) does not follow {before.commit_id}")
-    return complaints
+            yield f"commit {after.commit_id} ({after.tag}) does not follow {before.commit_id}"
 
 
-def _check_outcomes(journals: Journals, history: list[Commit]) -> list[str]:
-    complaints = []
+def _check_outcomes(journals: Journals, history: list[Commit]) -> Iterator[str]:
     by_tag: dict[str, list[str]] = {}
     for commit in history:
         if commit.tag is not None:
@@ -319,59 +242,67 @@ def _check_outcomes(journals: Journals, history: list[Commit]) -> list[str]:
         stand = by_tag.get(tag, [])
         if operation.branch != MAIN:
             if stand:
-                complaints.append(f"{tag} was made on {operation.branch} and stands in main's history")
+                yield f"{tag} was made on {operation.branch} and stands in main's history"
             continue
-        if "ack" in operation.outcomes and (len(stand) != 1 or operation.commits != set(stand)):
-            complaints.append(f"{tag} was acknowledged as {operation.commits} and stands in history as {stand}")
-        if set(operation.outcomes) == {"failed"} and stand:
-            complaints.append(f"{tag} was reported failed and stands in history as {stand}")
-        if len(stand) > 1:
-            complaints.append(f"{tag} stands in history {len(stand)} times")
-    return complaints
+        if "ack" in operation.outcomes and (operation.commits != set(stand) or len(stand) > 1):
+            yield f"{tag} was acknowledged as {operation.commits} and stands in history as {stand}"
 
 
-def _check_observations(journals: Journals, history: list[Commit], contents: Mapping[str, Content]) -> list[str]:
-    complaints = []
+def _check_tags(journals: Journals, past: Past) -> Iterator[str]:
+    """Wherever a commit was made, and wherever a merge brought it: once, on the branch it was meant for, and not failed."""
+    by_tag: dict[str, list[Commit]] = {}
+    for commit in past.commits.values():
+        if commit.tag is not None:
+            by_tag.setdefault(commit.tag, []).append(commit)
+    for tag, commits in by_tag.items():
+        operation = journals.operations.get(tag)
+        if operation is not None and set(operation.outcomes) == {"failed"}:
+            yield f"{tag} was reported failed and stands in history as {commits}"
+        if len(commits) > 1:
+            yield f"{tag} stands in history {len(commits)} times: {commits}"
+
+
+def _check_observations(journals: Journals, history: list[Commit], past: Past) -> Iterator[str]:
     order = {commit.commit_id: number for number, commit in enumerate(history)}
-    digests: dict[str, str] = {}
     for seen in journals.observations:
         if seen.commit_id not in order:
-            complaints.append(f"{seen.writer} read commit {seen.commit_id}, which is not in history")
+            yield f"{seen.writer} read commit {seen.commit_id}, which is not in history"
             continue
-        if seen.commit_id not in digests:
-            digests[seen.commit_id] = digest(contents[seen.commit_id])
-        if digests[seen.commit_id] != seen.digest:
-            complaints.append(f"{seen.writer} read commit {seen.commit_id} with another content than it has")
+        if digest(past.content(seen.commit_id)) != seen.digest:
+            yield f"{seen.writer} read commit {seen.commit_id} with another content than it has"
         if seen.at_least is not None and order[seen.commit_id] < order.get(seen.at_least, -1):
-            complaints.append(f"{seen.writer} read {seen.commit_id} after it had seen the later {seen.at_least}")
-    return complaints
+            yield f"{seen.writer} read {seen.commit_id} after it had seen the later {seen.at_least}"
 
 
-def replay(journals: Journals, tags: Iterable[str]) -> Content:
-    """What a branch holds that shows these commits, in this order. Raises ``Violation`` when it cannot be."""
-    model = Model()
-    for tag in tags:
-        model.apply(journals.intended(tag))
-    return model.content
-
-
-def _check_branches(journals: Journals) -> list[str]:
-    """Every branch held at every look what the commits that it showed add up to, and none that was reported failed."""
-    complaints = []
+def _check_branches(journals: Journals, past: Past) -> Iterator[str]:
+    """Every branch held at every look what its commits add up to, and was one line of what was meant for it or for main."""
     for seen in journals.branch_observations:
         where = f"{seen.branch} ({seen.life}), as {seen.writer} read it,"
         try:
-            if digest(replay(journals, seen.tags)) != seen.digest:
-                complaints.append(f"{where} held another content than its commits add up to")
+            if digest(past.content(seen.commits[-1].commit_id)) != seen.digest:
+                yield f"{where} held another content than its commits add up to"
         except Violation as violation:
-            complaints.append(f"{where} shows what cannot be: {violation}")
+            yield f"{where} shows what cannot be: {violation}"
             continue
-        for tag in seen.tags:
-            operation = journals.intended(tag)
-            if operation.branch not in (MAIN, seen.branch):
-                complaints.append(f"{where} shows {tag}, which was made on {operation.branch}")
-            if set(operation.outcomes) == {"failed"}:
-                complaints.append(f"{where} shows {tag}, which was reported failed")
-        if len(set(seen.tags)) != len(seen.tags):
-            complaints.append(f"{where} shows a commit twice")
-    return complaints
+        if any(after.parent_id != before.commit_id for before, after in pairwise(seen.commits)):
+            yield f"{where} shows commits that do not follow each other"
+        for commit in seen.commits:
+            operation = None if commit.tag is None else journals.operations.get(commit.tag)
+            if operation is not None and operation.branch not in (MAIN, seen.branch):
+                yield f"{where} shows {commit.tag}, which was made on {operation.branch}"
+
+
+def _check_merges(journals: Journals, past: Past) -> Iterator[str]:
+    """What a merge told of itself is so, and none was refused that contradicts nothing."""
+    for answer in journals.merges:
+        operation, commit = answer.operation, past.commits.get(answer.commit_id or "")
+        if commit is not None and (commit.base_id, commit.merged_id) != (answer.base_id, answer.source_id):
+            yield f"{operation.tag} told of {answer} and made {commit}"
+        if answer.target_id is None or not {answer.source_id, answer.target_id} <= past.commits.keys():
+            continue  # of a branch that went before anybody has seen its last commit
+        if past.bases(answer.source_id, answer.target_id)[0] != answer.base_id:
+            yield f"{operation.tag} was refused on the base {answer.base_id}, which is not the nearest"
+        with suppress(Contradiction):
+            assert operation.merge is not None
+            past.merged(answer.source_id, answer.target_id, operation.merge.on_conflict)
+            yield f"{operation.tag} was refused, and {answer.source_id} does not contradict {answer.target_id}"

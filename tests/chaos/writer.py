@@ -16,14 +16,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import content as model
 import oracle
 import pyarrow as pa
 from omnigraph_engine import failpoints
 from omnigraph_engine.errors import OmnigraphError, OutcomeUnknown
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.manifest.rows import MAIN
+from omnigraph_engine.manifest.rows import MAIN, GraphCommit
 from omnigraph_engine.snapshot import Snapshot
 from omnigraph_engine.write.load import WriteOptions
+from past import RECOVERY_ACTOR, Commit
 
 PLANTED_VARIABLE = "OMNIGRAPH_PLANTED"
 HOT_KEYS = 12  # few enough for writers to meet on the same rows
@@ -61,17 +63,33 @@ class Journal:
         return last
 
 
-def content_of(snapshot: Snapshot) -> oracle.Content:
-    content: oracle.Content = {}
-    for name in oracle.TYPES:
+def content_of(snapshot: Snapshot) -> model.Content:
+    content: model.Content = {}
+    for name in model.TYPES:
         rows = snapshot.table(name).to_arrow().to_pylist()
         content[name] = {}
         for row in rows:
             key = row["id"]
             if key in content[name]:
-                raise oracle.Violation(f"{name} has the id {key!r} twice")
-            content[name][key] = {column: row[column] for column in row if column != "id" or name in oracle.EDGES}
+                raise model.Violation(f"{name} has the id {key!r} twice")
+            content[name][key] = {column: row[column] for column in row if column != "id" or name in model.EDGES}
     return content
+
+
+def seen(commit: GraphCommit) -> Commit:
+    """A commit as the oracle takes it."""
+    told = commit.extra.get("merge", {})
+    return Commit(
+        commit_id=commit.commit_id,
+        parent_id=commit.parent_id,
+        manifest_version=commit.manifest_version,
+        actor=commit.actor,
+        tag=None if commit.actor == RECOVERY_ACTOR else commit.extra.get("message"),
+        merged_id=commit.merged_parent_id,
+        source=told.get("source"),
+        source_version=told.get("source_version"),
+        base_id=told.get("base"),
+    )
 
 
 class Writer:
@@ -87,7 +105,7 @@ class Writer:
         intents = [entry for entry in journal.entries if entry["event"] == "intent"]
         self.done = len({entry["tag"] for entry in intents})
         self._app_version = max((entry["txn"][1] for entry in intents if entry["txn"]), default=0)
-        self._content: oracle.Content = {name: {} for name in oracle.TYPES}
+        self._content: model.Content = {name: {} for name in model.TYPES}
 
     def run(self, operations: int) -> None:
         unfinished = self._journal.unfinished_transaction()
@@ -108,11 +126,11 @@ class Writer:
         snapshot = self._graph.snapshot()
         try:
             self._content = content_of(snapshot)
-            oracle.check_content(self._content)
-        except oracle.Violation as violation:
+            model.check_content(self._content)
+        except model.Violation as violation:
             self._journal.note("violation", text=f"{snapshot.id}: {violation}")
             raise
-        self._journal.note("read", commit=snapshot.commit.commit_id, digest=oracle.digest(self._content))
+        self._journal.note("read", commit=snapshot.commit.commit_id, digest=model.digest(self._content))
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -155,9 +173,10 @@ class Writer:
 
             def writes(tag: str = tag) -> tuple[Writes, str]:
                 content = content_of(self._graph.snapshot(branch=self.branch))
-                amounts = [self._random.randint(-9, 9) for _ in range(self._random.randint(1, 4))]
+                amounts = [self._random.randint(-9, 9) for _ in model.SETTINGS]
                 settings = [
-                    {"name": f"s{number}", "tag": tag, "amount": amount} for number, amount in enumerate(amounts)
+                    {"name": name, "tag": tag, "amount": amount}
+                    for name, amount in zip(model.SETTINGS, amounts, strict=True)
                 ]
                 count = sum(row["count"] for row in content["Total"].values()) + 1
                 total = [{"name": "total", "tag": tag, "amount": sum(amounts), "count": count}]
@@ -212,7 +231,7 @@ class Writer:
 
     def _hot(self) -> list[str]:
         return [
-            f"{oracle.HOT}{number:02d}" for number in self._random.sample(range(HOT_KEYS), self._random.randint(1, 2))
+            f"{model.HOT}{number:02d}" for number in self._random.sample(range(HOT_KEYS), self._random.randint(1, 2))
         ]
 
     def _tag(self) -> str:
@@ -225,7 +244,7 @@ class Writer:
                 return
 
     def _write(self, tag: str, writes: Writes, transaction: tuple[str, int] | None = None) -> str:
-        self._journal.note("intent", tag=tag, branch=self.branch, writes=writes, txn=transaction, based_on=None)
+        self._intend(tag, writes=writes, txn=transaction)
         return self._attempt(tag, lambda: writes, transaction)
 
     def _write_after_reading(self, tag: str, decide: Callable[[], tuple[Writes, str]]) -> str:
@@ -233,7 +252,7 @@ class Writer:
 
         def writes() -> Writes:
             decided, based_on = decide()
-            self._journal.note("intent", tag=tag, branch=self.branch, writes=decided, txn=None, based_on=based_on)
+            self._intend(tag, writes=decided, based_on=based_on)
             return decided
 
         return self._attempt(tag, writes, None)
@@ -246,12 +265,8 @@ class Writer:
             ) as running:
                 for write in writes():
                     running.load(write["type"], _arrow(write["rows"]), write["mode"])
-        except OutcomeUnknown as error:
-            self._journal.note("unknown", tag=tag, code=error.code, text=str(error))
-            return "unknown"
         except OmnigraphError as error:
-            self._journal.note("failed", tag=tag, code=error.code, text=str(error))
-            return "failed"
+            return self._refused(tag, error)
         receipt = running.receipt
         assert receipt is not None
         assert receipt.commit is not None
@@ -265,6 +280,15 @@ class Writer:
             seconds={phase: round(spent, 3) for phase, spent in receipt.seconds.items()},
         )
         return "ack"
+
+    def _intend(self, tag: str, **what: Any) -> None:
+        intent = {"branch": self.branch, "writes": [], "txn": None, "based_on": None, "merge": None, **what}
+        self._journal.note("intent", tag=tag, **intent)
+
+    def _refused(self, tag: str, error: OmnigraphError, **more: Any) -> str:
+        event = "unknown" if isinstance(error, OutcomeUnknown) else "failed"
+        self._journal.note(event, **{"tag": tag, "branch": self.branch, "code": error.code, "text": str(error), **more})
+        return event
 
 
 def _write(type_name: str, mode: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

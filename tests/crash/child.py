@@ -24,7 +24,7 @@ from cells import BASES, DEV, SCHEMA, Kind, Operation, Verb
 from crash_oracle import Claim, Told, fates, violations
 from omnigraph_engine import failpoints
 from omnigraph_engine.commit.sidecar import RECOVERY
-from omnigraph_engine.errors import GraphDamaged, OmnigraphError, OutcomeUnknown, StorageError
+from omnigraph_engine.errors import GraphDamaged, OmnigraphError, OutcomeUnknown, SnapshotGone, StorageError
 from omnigraph_engine.failpoints import Failpoint, Moment
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.write.load import CommitReceipt, WriteOptions
@@ -134,7 +134,7 @@ def write(root: Path, operation: Operation | None, faults: str = "", *, park: bo
                 os.kill(os.getpid(), signal.SIGSTOP)
             if operation is not None:
                 commit_id = _perform(graph, operation)
-    except GraphDamaged:
+    except (GraphDamaged, SnapshotGone):
         raise
     except OmnigraphError as failure:
         claim = Claim.UNKNOWN if isinstance(failure, OutcomeUnknown) else Claim.REJECTED

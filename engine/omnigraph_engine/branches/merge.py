@@ -24,7 +24,7 @@ from omnigraph_engine.branches.three_way import Granularity, Resolution
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock
 from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import WriterKind
-from omnigraph_engine.commit.transaction import WriteTransaction, capture
+from omnigraph_engine.commit.transaction import WriteTransaction, capture, while_it_lives
 from omnigraph_engine.errors import (
     InvalidArgument,
     MergeConflict,
@@ -33,7 +33,7 @@ from omnigraph_engine.errors import (
     VersionConflict,
 )
 from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_former, open_manifest
-from omnigraph_engine.manifest.refs import read_ref, stored_branch
+from omnigraph_engine.manifest.refs import BranchInfo, read_ref, stored_branch
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.storage import Storage
@@ -95,6 +95,7 @@ class Merge:
         self._contract = contract
         self._source = open_manifest(storage, stored_branch(source))
         self._source_name, self._target_name = source, into
+        self._target_life: BranchInfo | None = None  # as the first attempt found it
         self._actor = actor
         self._message = message
         self._types = {table.table_key: table for table in contract.accepted.catalog.table_types()}
@@ -109,6 +110,7 @@ class Merge:
 
         Raises:
             MergeConflict: the sides contradict each other; nothing was committed. ``conflicts`` holds all of it.
+            BranchNotFound: one of the branches was deleted meanwhile; nothing was committed.
             VersionConflict, PublishContention, OperationUndone: the target kept moving; nothing was committed.
         """
         for attempt in range(1, ATTEMPTS + 1):
@@ -126,7 +128,13 @@ class Merge:
             with self._clock.phase("wait"):
                 self._recovery.barrier(branch, frozenset(self._types))
         with self._clock.phase("capture"):
-            view = capture(self._storage, self._contract, branch)
+            view = capture(self._storage, self._contract, branch, life=self._target_life)
+        self._target_life = view.manifest.info
+        with while_it_lives(self._storage, self._source.info), while_it_lives(self._storage, view.manifest.info):
+            return self._merged(view, dry_run=dry_run)
+
+    def _merged(self, view: WriteTransaction, *, dry_run: bool) -> MergeResult:
+        with self._clock.phase("capture"):
             history = self._history(view.manifest)
             source_head, target_head = self._source.state.head.commit_id, view.state.head.commit_id
             base_id, *other_bases = nearest_common(source_head, target_head, history)

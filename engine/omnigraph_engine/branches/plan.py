@@ -81,13 +81,17 @@ class MergePlan:
         self.moved: dict[str, Moved] = defaultdict(lambda: Moved([], []))
 
     def make(self) -> None:
-        """Adopts what only the source changed and stages what both did. Tables that are the same are not opened."""
+        """Adopts what only the source changed and stages what both did. Tables that are the same are not opened.
+
+        What a manifest shows of a table is its row with the greatest version, whatever the line. So a version that is not
+        above the target's own, as when the source took many commits of the target in with one of its own, is not adopted.
+        """
         for key in self.types:
             base, source = pin_of(self._base.state, key), pin_of(self._source.state, key)
             target = self.view.pin(key)
             if source is None or source in (base, target):
                 continue
-            if target == base:
+            if target == base and source.version > base.version:
                 self.adopted[key] = TableAdoption(key, source, self._source.state.tables[key].row_count)
                 continue
             staged = stage_patches(self.view.read(key), self._patches(key))

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from ulid import ULID
@@ -36,16 +37,17 @@ from omnigraph_engine.commit.sidecar import (
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
     BranchNotFound,
-    GraphDamaged,
+    CommitNotFound,
     ObjectExists,
     OmnigraphError,
     OperationUndone,
     OutcomeUnknown,
+    SnapshotGone,
     StorageError,
     VersionConflict,
 )
 from omnigraph_engine.failpoints import Failpoint, effect
-from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, open_former, open_manifest
 from omnigraph_engine.manifest.publisher import Publication, TablePin, publish
 from omnigraph_engine.manifest.refs import read_ref
 from omnigraph_engine.manifest.rows import AppTransaction, GraphCommit, TableVersion
@@ -339,19 +341,22 @@ class Coordinator:
             with self._clock.phase("settle"):
                 fate = settle(self._storage, sidecar, owner=True)
             settled = open_manifest(self._storage, sidecar.branch) if fate is Fate.COMMITTED else None
+            former = self._committed_before_deletion() if fate is Fate.DISCARDED else None
         except OmnigraphError as failure:
             raise OutcomeUnknown(
                 f"Whether commit {sidecar.commit_id} is visible could not be found out: {failure.message}",
                 details={"commit_id": sidecar.commit_id, "operation_id": sidecar.operation_id},
                 hint="Once the store answers again, graph.commits.show(commit_id) tells; the next write settles it.",
             ) from error
+        if former is not None:
+            return self._committed(former)
         if fate is Fate.DISCARDED:
             raise BranchNotFound(
                 f"The branch '{sidecar.branch}' was deleted while commit {sidecar.commit_id} was under way.",
                 details={"branch": sidecar.branch},
                 hint="Nothing of it is visible.",
             ) from error
-        if settled is None and isinstance(error, GraphDamaged) and any(intent.forks for intent in sidecar.tables):
+        if settled is None and isinstance(error, SnapshotGone) and any(intent.forks for intent in sidecar.tables):
             raise OperationUndone(
                 f"Operation {sidecar.operation_id} was taken for abandoned and undone.",
                 details={"operation_id": sidecar.operation_id},
@@ -362,6 +367,20 @@ class Coordinator:
         commit = settled.find_commit(sidecar.commit_id)
         assert commit is not None  # noqa: S101 - settled as committed
         return self._committed(commit)
+
+    def _committed_before_deletion(self) -> GraphCommit | None:
+        """The commit when somebody finished it and the branch was deleted after that. It may have been merged elsewhere by
+        then, so its writer must not be told that it is nowhere. The versions of a deleted branch stay under its name.
+        """
+        try:
+            for version in count(self._transaction.manifest.version + 1):
+                former = open_former(self._storage, self._sidecar.branch, version)
+                commit = former.find_commit(self._sidecar.commit_id)
+                if commit is not None:
+                    return commit
+        except CommitNotFound:  # that was the newest
+            pass
+        return None
 
     def _committed(self, commit: GraphCommit) -> Committed:
         return Committed(commit, {intent.table_key: intent.final_version for intent in self._sidecar.tables})

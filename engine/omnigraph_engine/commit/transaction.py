@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from omnigraph_engine.commit.sidecar import Authority
-from omnigraph_engine.errors import SchemaChanged
+from omnigraph_engine.errors import BranchNotFound, SchemaChanged, SnapshotGone, StorageError
 from omnigraph_engine.manifest.dataset import Manifest, give_first_version, open_manifest
 from omnigraph_engine.manifest.publisher import TablePin
+from omnigraph_engine.manifest.refs import BranchInfo, read_ref
 from omnigraph_engine.manifest.state import ManifestState, PublishedTable
 from omnigraph_engine.schema.contract import STATE_FILE, SchemaContract, recorded_ir_hash
 from omnigraph_engine.schema.identity import AcceptedSchema
@@ -65,11 +69,19 @@ class WriteTransaction:
         return self.table(table_key)
 
 
-def capture(storage: Storage, contract: SchemaContract, branch: str | None) -> WriteTransaction:
+def capture(
+    storage: Storage, contract: SchemaContract, branch: str | None, *, life: BranchInfo | None = None
+) -> WriteTransaction:
     """The view for one attempt to write to a branch.
 
+    Args:
+        storage: Where the graph is.
+        contract: The schema as it was when the graph was opened.
+        branch: The branch; None is main.
+        life: Which life of the name it must be, for an attempt that follows another one.
+
     Raises:
-        BranchNotFound: there is no such branch.
+        BranchNotFound: there is no such branch, or it is not the one of the attempt before.
         SchemaChanged: the graph has another schema than ``contract``.
     """
     if storage.get(STATE_FILE).decode() != contract.state_text:
@@ -80,4 +92,28 @@ def capture(storage: Storage, contract: SchemaContract, branch: str | None) -> W
     if manifest.borrowed:  # its creator died half-way
         give_first_version(storage, manifest.info)
         manifest = open_manifest(storage, branch)
+    if life not in (None, manifest.info):
+        raise _deleted(manifest.info.name)
     return WriteTransaction(storage, manifest, contract)
+
+
+@contextmanager
+def while_it_lives(storage: Storage, branch: BranchInfo) -> Iterator[None]:
+    """What fails in the block for want of a file says so when the branch has been deleted, which takes its files away.
+
+    Nothing of what was to be committed to it in the block is visible then, or ever will be.
+    """
+    try:
+        yield
+    except (SnapshotGone, StorageError) as error:
+        if read_ref(storage, branch.name) != branch:
+            raise _deleted(branch.name) from error
+        raise
+
+
+def _deleted(branch: str) -> BranchNotFound:
+    return BranchNotFound(
+        f"The branch '{branch}' was deleted while this was under way.",
+        details={"branch": branch},
+        hint="Nothing of it is visible. A branch of that name that there is now is another one.",
+    )

@@ -23,14 +23,6 @@ def deleted_places(table: Table, fragment_id: int) -> npt.NDArray[np.int64] | No
     if not name.endswith(".arrow"):
         return None
     base = fragment.metadata.to_json()["deletion_file"]["base_id"]
-    data = table.storage.get(f"{_folder(table, base)}/{name}")
+    data = table.storage.get(f"{table.folder(base)}/{name}")
     with pa.ipc.open_file(pa.py_buffer(data)) as file:
         return np.sort(file.read_all().column(0).to_numpy()).astype(np.int64)
-
-
-def _folder(table: Table, base: int | None) -> str:
-    """The line of the table that a file belongs to, relative to the graph root."""
-    if base is None:
-        return table.ref.path
-    path = str(table.dataset.base_paths()[base].path).rstrip("/")
-    return path[path.index(table.ref.location) :]

@@ -15,7 +15,6 @@ from typing import Any
 
 from lance.optimize import Compaction
 
-from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
 
@@ -45,7 +44,7 @@ def fold_limit_after(table: Table, staged: StagedWrite) -> int | None:
 def stage_fold(table: Table, limit: int) -> StagedWrite:
     """Rewrites runs of fragments smaller than ``limit`` rows into larger ones. Rows keep their ids, versions and values."""
     options: Any = {"target_rows_per_fragment": limit, "materialize_deletions": False}
-    with lance_errors(f"Folding small fragments of {table.ref.table_key}"):
+    with table.reading("Folding small fragments of"):
         plan = Compaction.plan(table.dataset, options)
         done: list[Any] = [task.execute(table.dataset) for task in plan.tasks]
     return StagedWrite(

@@ -49,6 +49,7 @@ def commit_staged(table: Table, staged: StagedWrite) -> ExactCommit:
 
     Raises:
         VersionConflict: HEAD is not the base version any more; details have table_key, expected and actual.
+        SnapshotGone: the version it was staged on is not in storage any more.
         StorageError: the store failed, and the write was not there when we looked.
     """
     if staged.line != table.ref.branch:
@@ -135,6 +136,11 @@ def _commit(table: Table, transaction: Transaction) -> ExactCommit:
             details={"table_key": table.ref.table_key, **conflict.details},
             hint=conflict.hint,
         ) from conflict
+    except StorageError as failure:
+        gone = table.gone(failure)
+        if gone is None:
+            raise
+        raise gone from failure
 
 
 def _operation(dataset: LanceDataset, staged: StagedWrite) -> Any:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import StorageError
-from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.stage import stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
 from omnigraph_engine.tables.table import Table
@@ -106,7 +105,7 @@ def locate(table: Table, ids: pa.Array[Any], guessed: Addresses) -> tuple[Addres
     streamed.
     """
     row_ids, addresses = guessed.copy(), np.full(len(ids), NOWHERE, np.uint64)
-    with lance_errors(f"Looking up rows of {table.ref.table_key}"):
+    with table.reading("Looking up rows of"):
         # Row ids that are not there are left out, and those that others have by now come with another id.
         found: Any = table.dataset._take_rows(guessed.tolist(), columns=["id", "_rowid", "_rowaddr"])  # noqa: SLF001
     _fill(ids, found, row_ids, addresses)

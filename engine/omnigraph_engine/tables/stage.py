@@ -73,7 +73,7 @@ def stage_replacing(
 
 def stage_removal(table: Table, fragment_id: int, places: npt.NDArray[np.uint64]) -> str | None:
     """The fragment without the rows at these places, which its version has; None when no row is left."""
-    with lance_errors(f"Staging deletions in {table.ref.table_key}"):
+    with table.reading("Staging deletions in"):
         left: FragmentMetadata | None = table.dataset.get_fragment(fragment_id).delete_rows(places.tolist())  # type: ignore[union-attr]
     return None if left is None else json.dumps(left.to_json())
 

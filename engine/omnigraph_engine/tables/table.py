@@ -13,18 +13,21 @@ import pyarrow as pa
 from lance import LanceDataset
 
 from omnigraph_engine.errors import (
-    GraphDamaged,
     InvalidArgument,
+    ObjectNotFound,
+    OmnigraphError,
+    SnapshotGone,
     StorageError,
     UnknownProperty,
     did_you_mean,
 )
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.blobs import logical_schema
-from omnigraph_engine.tables.exact import one_line
+from omnigraph_engine.tables.exact import manifest_path, one_line
 
 # Columns that Lance computes for every row; they may be asked for by name and are never part of ``schema``.
 VIRTUAL_COLUMNS = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
+_STORE_FAILED = "LanceError(IO)"  # in Lance's text when a file, and not what was asked of it, is the trouble
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,10 @@ class Table:
     @cached_property
     def dataset(self) -> LanceDataset:
         """The Lance dataset, opened on first use; for this package and its executors only."""
-        try:
+        with self.reading("Opening"):
             return lance.dataset(
                 self.storage.uri(self.ref.path), version=self.ref.version, storage_options=self.storage.options or None
             )
-        except (OSError, ValueError) as error:
-            if "not found" not in str(error):
-                raise StorageError(f"Opening {self._name} failed: {one_line(error)}") from error
-            raise GraphDamaged(
-                f"{self._name} is published but not in storage ('{self.storage.uri(self.ref.path)}').",
-                details={"table_key": self.ref.table_key, "version": self.ref.version},
-                hint="Old versions disappear when they are cleaned up; read a newer snapshot.",
-            ) from error
 
     @property
     def schema(self) -> pa.Schema:
@@ -96,14 +91,22 @@ class Table:
         limit: int | None = None,
         fragment_ids: Sequence[int] | None = None,
     ) -> pa.RecordBatchReader:
-        """Streams the rows that match ``filter``, in stored order; memory is bounded by a few batches."""
+        """Streams the rows that match ``filter``, in stored order; memory is bounded by a few batches.
+
+        What goes wrong while the stream is consumed is raised there, as the same errors.
+
+        Raises:
+            SnapshotGone: the version, or something of it, is not in storage any more.
+            InvalidArgument: the filter does not work on the rows.
+            StorageError: the store failed.
+        """
         self._check_columns(columns)
         if limit is not None and limit < 0:
             raise InvalidArgument(f"limit is {limit}; it must not be negative.")
         fragments: Any = (
             None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]
         )
-        with self._reading(filter):
+        with self.reading("Reading", filter):
             scanner = self.dataset.scanner(
                 columns=None if columns is None else list(columns),
                 filter=filter,
@@ -111,11 +114,12 @@ class Table:
                 fragments=fragments,
                 blob_handling="all_binary",
             )
-            return scanner.to_reader()
+            reader = scanner.to_reader()
+        return pa.RecordBatchReader.from_batches(reader.schema, self._consumed(reader, filter))
 
     def count(self, filter: str | None = None) -> int:  # noqa: A002
         """How many rows there are; without a filter the answer comes from metadata alone."""
-        with self._reading(filter):
+        with self.reading("Counting", filter):
             return int(self.dataset.count_rows(filter))
 
     def fragments(self) -> list[FragmentInfo]:
@@ -145,16 +149,79 @@ class Table:
                 )
 
     @contextmanager
-    def _reading(self, filter: str | None) -> Iterator[None]:  # noqa: A002
+    def reading(self, doing: str, filter: str | None = None) -> Iterator[None]:  # noqa: A002
+        """Whatever Lance raises inside the block becomes a typed error that says what was being done to this version."""
         try:
             yield
-        except (OSError, ValueError) as error:
-            if filter is not None and isinstance(error, OSError | ValueError) and "not found" not in str(error).lower():
-                raise InvalidArgument(
-                    f"The filter {filter!r} does not work on {self.ref.table_key}: {one_line(error)}",
-                    hint="Filters are SQL expressions over the table's columns, e.g. \"age > 30 AND name = 'Ada'\".",
-                ) from error
-            raise StorageError(f"Reading {self._name} failed: {one_line(error)}") from error
+        except OmnigraphError:
+            raise
+        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            raise self._failure(doing, filter, error) from error
+
+    def _consumed(self, batches: pa.RecordBatchReader, filter: str | None) -> Iterator[pa.RecordBatch]:  # noqa: A002
+        with self.reading("Reading", filter):
+            yield from batches
+
+    def _failure(self, doing: str, filter: str | None, error: Exception) -> OmnigraphError:  # noqa: A002
+        gone = self.gone(error)
+        if gone is not None:
+            return gone
+        if filter is not None and not _misses(error) and _STORE_FAILED not in str(error):
+            return InvalidArgument(
+                f"The filter {filter!r} does not work on {self.ref.table_key}: {one_line(error)}",
+                hint="Filters are SQL expressions over the table's columns, e.g. \"age > 30 AND name = 'Ada'\".",
+            )
+        return StorageError(f"{doing} {self._name} failed: {one_line(error)}")
+
+    def gone(self, error: Exception) -> SnapshotGone | None:
+        """What to raise instead of the error, when it misses a file and the store itself says that the version is gone."""
+        if not _misses(error) or not self._is_gone():
+            return None
+        return SnapshotGone(
+            f"{self._name} is not in storage any more ('{self.storage.uri(self.ref.path)}').",
+            details={"table_key": self.ref.table_key, "line": self.ref.branch, "version": self.ref.version},
+            hint="Its branch was deleted, or the version was cleaned up; read a newer snapshot.",
+        )
+
+    def _is_gone(self) -> bool:
+        """Whether the store itself says that something of this version is not there. Raises when it does not answer.
+
+        A store that shows nothing at all, such as a disk that is not mounted, says nothing about one version.
+        """
+        if not self.storage.list(limit=1):
+            return False
+        if not self._has(manifest_path(self.ref.path, self.ref.version)):
+            return True
+        opened: LanceDataset | None = self.__dict__.get("dataset")  # else there was only the manifest to be found
+        return opened is not None and not all(self._has(path) for path in self._files(opened))
+
+    def _files(self, dataset: LanceDataset) -> Iterator[str]:
+        """Every data and deletion file that the version names."""
+        for part in dataset.get_fragments():
+            for file in part.metadata.files:
+                yield f"{self.folder(file.base_id)}/data/{file.path}"
+            deletions = part.deletion_file()
+            if deletions is not None:
+                yield f"{self.folder(part.metadata.to_json()['deletion_file']['base_id'])}/{deletions}"
+
+    def folder(self, base: int | None) -> str:
+        """The line of the table that a file belongs to, by the number of its base path, relative to the graph root."""
+        if base is None:
+            return self.ref.path
+        bases: dict[int, Any] = self.dataset.base_paths()
+        path = str(bases[base].path).rstrip("/")
+        return path[path.index(self.ref.location) :]
+
+    def _has(self, path: str) -> bool:
+        try:
+            self.storage.size(path)
+        except ObjectNotFound:
+            return False
+        return True
+
+
+def _misses(error: Exception) -> bool:
+    return "not found" in str(error).lower()
 
 
 def fragment_marks(dataset: LanceDataset) -> dict[int, tuple[tuple[str, ...], str | None]]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
 from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import WriterKind
-from omnigraph_engine.commit.transaction import WriteTransaction, capture
+from omnigraph_engine.commit.transaction import WriteTransaction, capture, while_it_lives
 from omnigraph_engine.errors import (
     DuplicateTransaction,
     OperationUndone,
@@ -149,6 +149,7 @@ class Load:
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
+        self._life = self._view.manifest.info
         self._base = {key: self._view.table(key).ref for key in self._view.state.tables}
         self._replayed = self._replay(self._view)
 
@@ -198,13 +199,13 @@ class Load:
         if mode is not LoadMode.MERGE:
             gathered = combine([StagedWrite.from_json(text) for text in parts])
             return self.stage(table_key, (), mode) if gathered is None else gathered
-        with self._clock.phase("stage"), effect(Failpoint.STAGE):
+        with self._clock.phase("stage"), effect(Failpoint.STAGE), while_it_lives(self._storage, self._life):
             return seal_upsert_parts(self._table(table_key), [UpsertPart.from_json(text) for text in parts])
 
     def _stage(self, stage: Callable[..., StagedType], table_key: str, batches: Iterable[pa.RecordBatch]) -> StagedType:
         rows = _Conformed(self._contract, self._types[table_key], batches)
         try:
-            with self._clock.phase("stage"), effect(Failpoint.STAGE):
+            with self._clock.phase("stage"), effect(Failpoint.STAGE), while_it_lives(self._storage, self._life):
                 staged = stage(self._table(table_key), rows, max_rows_per_file=self._max_rows_per_file)
         except StorageError:
             if rows.failure is not None:
@@ -228,8 +229,13 @@ class Load:
             ConstraintViolation: a rule between rows does not hold; nothing has moved.
             VersionConflict, OperationUndone, PublishContention: others were faster, for an overwrite once, for an insert
                 or merge until the budget ended. Nothing is visible; the load may be repeated.
+            BranchNotFound: the branch was deleted meanwhile; nothing is visible, also where the name has a new life.
             OutcomeUnknown: the store failed while the commit was being decided.
         """
+        with while_it_lives(self._storage, self._life):
+            return self._committed(parts)
+
+    def _committed(self, parts: Iterable[StagedWrite]) -> CommitReceipt:
         staged = self._combined(parts)
         if self._replayed is not None:
             return self._replayed
@@ -244,7 +250,7 @@ class Load:
                 recovery.barrier(self._branch, frozenset(staged))
             if view is None:
                 with self._clock.phase("capture"):
-                    view = capture(self._storage, self._contract, self._branch)
+                    view = capture(self._storage, self._contract, self._branch, life=self._life)
                 if (replayed := self._replay(view)) is not None:
                     return replayed
             try:
@@ -374,7 +380,7 @@ class Load:
         """The receipt when it was another run of the same transaction that won."""
         if self._app_transaction is None:
             return None
-        return self._replay(capture(self._storage, self._contract, self._branch))
+        return self._replay(capture(self._storage, self._contract, self._branch, life=self._life))
 
     @property
     def _types(self) -> dict[str, TableType]:

@@ -244,6 +244,28 @@ def _with_a_rival(graph: Graph, rival: Any, point: Failpoint = Failpoint.PUBLISH
         return graph.merge("dev")
 
 
+@pytest.mark.parametrize(
+    ("commits_on_main", "action"), [(1, TableAction.ADOPTED), (2, TableAction.MERGED), (4, TableAction.MERGED)]
+)
+def test_a_branch_that_took_main_in_is_merged_in_full_however_many_versions_main_had_made(
+    graph: Graph, commits_on_main: int, action: TableAction
+) -> None:
+    graph.load({"Team": names("on dev")}, branch="dev")
+    for number in range(commits_on_main):
+        graph.load({"Team": names(f"on main {number}")})
+    graph.merge("main", into="dev")
+    on_dev = state(graph, "dev")
+
+    merged = graph.merge("dev")
+
+    # The manifest shows of a table the row with the greatest version, so no lower or equal one can be adopted.
+    assert (merged.outcome, merged.tables["node:Team"].action) == (MergeOutcome.FAST_FORWARD, action)
+    assert state(graph, "main") == on_dev
+    assert graph.snapshot().table("Team").count() == len(on_dev["Team"])
+    graph.load({"Team": names("afterwards")})
+    assert set(state(graph, "main")["Team"]) == {*on_dev["Team"], "afterwards"}
+
+
 def test_a_change_back_after_crosswise_merges_is_not_lost_but_told(graph: Graph) -> None:
     """Two bases: one knows the change, the other the change back, and neither is the later one."""
     graph.branches.create("m")

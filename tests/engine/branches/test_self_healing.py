@@ -62,7 +62,7 @@ from omnigraph_engine.graph import Graph
 from omnigraph_engine.manifest.audit import RecoveryKind
 from omnigraph_engine.manifest.refs import new_branch, put_ref
 from omnigraph_engine.tables import heads
-from omnigraph_engine.write.load import WriteOptions
+from omnigraph_engine.write.load import LoadMode, WriteOptions
 
 MODES = ("append", "merge", "overwrite")
 
@@ -612,6 +612,83 @@ def test_a_write_that_was_under_way_when_its_branch_was_deleted_does_not_reach_t
     assert_all_at_rest(graph)
     assert forks_for(graph, life) == []
     assert_usable(graph, "Ada", "Bob")
+
+
+def _born_again(graph: Graph) -> None:
+    graph.branches.delete("dev")
+    graph.branches.create("dev")
+
+
+def test_a_write_that_is_prepared_anew_when_its_branch_has_a_next_life_does_not_reach_that(graph: Graph) -> None:
+    graph.branches.create("dev")
+    slow = graph.begin_load("dev")
+    staged = slow.stage(PERSON, people("Slow").to_batches(), LoadMode.APPEND)
+    assert staged is not None
+    write(graph, "append", "Fast")
+
+    with meanwhile(Failpoint.CLEAN, AFTER, lambda: _born_again(graph)), pytest.raises(BranchNotFound, match="deleted"):
+        slow.commit([staged])
+
+    assert shown(graph, "dev") == ["Ada", "Bob"]
+    assert_all_at_rest(graph)
+
+
+def test_a_merge_that_is_prepared_anew_when_its_target_has_a_next_life_does_not_reach_that(graph: Graph) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Old")
+    graph.load({"Person": people("Cleo")})
+
+    def overtake() -> None:
+        with failpoints.installed(lambda _point, _moment: None):
+            write(graph, "append", "Fast")
+
+    with (
+        pytest.raises(BranchNotFound, match="'dev' was deleted"),
+        failpoints.installed(
+            both(at(Failpoint.ARM, AFTER, overtake), at(Failpoint.CLEAN, AFTER, lambda: _born_again(graph)))
+        ),
+    ):
+        graph.merge("main", into="dev")
+
+    assert shown(graph, "dev") == ["Ada", "Bob", "Cleo"]
+    assert "merge" not in graph.commits.list("dev")[0].extra
+
+
+def test_a_commit_that_another_finished_before_the_branch_was_deleted_was_committed(graph: Graph) -> None:
+    graph.branches.create("dev")
+    slow = graph_on(graph.storage, WriteOptions(lease=0.05, patience=20))
+
+    def finished_merged_and_deleted() -> None:
+        with failpoints.installed(lambda _point, _moment: None):
+            _undo_others(graph)  # it finds everything landed, so it publishes
+            graph.merge("dev", delete_branch=True)
+            _born_again_from_nothing(graph)
+
+    with meanwhile(Failpoint.PUBLISH, BEFORE, finished_merged_and_deleted):
+        receipt = slow.load({"Person": people("Slow")}, branch="dev")
+
+    assert receipt.commit is not None
+    assert receipt.commit.commit_id == graph.commits.list()[0].merged_parent_id
+    assert shown(graph) == ["Ada", "Bob", "Slow"]
+    assert_all_at_rest(graph)
+
+
+def _born_again_from_nothing(graph: Graph) -> None:
+    """Two more lives, so that the newest versions under the name are of others."""
+    for name in ("Cleo", "Dora"):
+        graph.branches.create("dev")
+        write(graph, "append", name)
+        graph.branches.delete("dev")
+
+
+def test_staging_on_a_branch_that_is_deleted_meanwhile_says_that(graph: Graph) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Cleo")
+    with graph.transaction("dev") as transaction:
+        graph.branches.delete("dev")
+
+        with pytest.raises(BranchNotFound, match="'dev' was deleted"):
+            transaction.load("Person", people("Slow", age=3), "merge")
 
 
 @pytest.mark.parametrize("lives", [0, 1])

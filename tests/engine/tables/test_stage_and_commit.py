@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from omnigraph_engine.errors import GraphDamaged, InvalidArgument, StorageError, VersionConflict
+from omnigraph_engine.errors import GraphDamaged, InvalidArgument, SnapshotGone, StorageError, VersionConflict
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import ExactCommit, manifest_path, transaction_uuid
-from omnigraph_engine.tables.heads import commit_staged, create_table, fork, head_version, restore
+from omnigraph_engine.tables.heads import commit_staged, create_table, drop_line, fork, head_version, restore
 from omnigraph_engine.tables.indexes import IndexKind, stage_index
 from omnigraph_engine.tables.stage import stage_append, stage_delete, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine
@@ -490,6 +490,16 @@ def test_a_half_made_fork_is_made_whole(filled: Table) -> None:
     assert filled.storage.list(f"{LOCATION}/_refs/branches") == [f"{LOCATION}/_refs/branches/f1.json"]
     assert content(forked) == {"a": 1, "b": 2, "c": 3, "d": 4}
     assert commit(forked, stage_append(forked, [rows(x=9)])).ref.version == 3
+
+
+def test_a_commit_on_a_line_that_was_dropped_since_it_was_opened_says_that(filled: Table) -> None:
+    forked = fork(filled, "f1")
+    staged = stage_append(forked, [rows(x=9)])
+    assert staged is not None
+    drop_line(filled.storage, forked.ref)
+
+    with pytest.raises(SnapshotGone, match="node:Person version 2 on 'f1' is not in storage any more"):
+        commit_staged(forked, staged)
 
 
 def test_a_name_that_forks_another_version_is_damage(filled: Table) -> None:
