@@ -52,6 +52,9 @@ def default_partition_rows(spark: SparkSession, rows: int) -> int:
 def stage_frame(frame: DataFrame, table_load: TableLoad) -> list[str]:
     """Stages a DataFrame with one job; returns what its tasks staged."""
     table_load.check_columns(frame.schema)
+    if table_load.mode is LoadMode.MERGE and not is_connect(frame.sparkSession):
+        # Each task of a merge goes through the ids of the table once, so there are no more tasks than can run at a time.
+        frame = frame.coalesce(frame.sparkSession.sparkContext.defaultParallelism)
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

@@ -29,6 +29,9 @@ from omnigraph_engine.tables.exact import manifest_path, one_line
 VIRTUAL_COLUMNS = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
 _STORE_FAILED = "LanceError(IO)"  # in Lance's text when a file, and not what was asked of it, is the trouble
 
+_IDS = ("id", "src", "dst")
+SMALL_ROWS_AT_A_TIME = 64 * 1024
+
 
 @dataclass(frozen=True)
 class FragmentInfo:
@@ -112,6 +115,7 @@ class Table:
                 filter=filter,
                 limit=limit,
                 fragments=fragments,
+                batch_size=self._batch_rows(columns),
                 blob_handling="all_binary",
             )
             reader = scanner.to_reader()
@@ -137,6 +141,12 @@ class Table:
     def _name(self) -> str:
         branch = f" on '{self.ref.branch}'" if self.ref.branch else ""
         return f"{self.ref.table_key} version {self.ref.version}{branch}"
+
+    def _batch_rows(self, columns: Sequence[str] | None) -> int | None:
+        """Many rows at a time where each is known to be small, because every batch has a price of its own."""
+        stored = self.dataset.schema
+        wide = [name for name in columns or stored.names if name not in (*_IDS, *VIRTUAL_COLUMNS)]
+        return SMALL_ROWS_AT_A_TIME if all(pa.types.is_primitive(stored.field(name).type) for name in wide) else None
 
     def _check_columns(self, columns: Sequence[str] | None) -> None:
         known = [*self.dataset.schema.names, *VIRTUAL_COLUMNS]
