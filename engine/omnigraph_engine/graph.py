@@ -238,7 +238,8 @@ class Graph:
             actor: Who makes the commit.
             message: What it is for.
             dry_run: Say what would happen, conflicts and all, and change nothing.
-            delete_branch: Delete ``source`` once it is merged.
+            delete_branch: Delete ``source`` once it is merged. Where that does not work, or it has got commits meanwhile, it
+                is kept, and a warning says so: the merge is done, and merging again does the rest.
             on_conflict: ``"fail"``, or which side wins where both changed an entity: ``"ours"`` (``into``) or ``"theirs"``
                 (``source``); or one of these per type, by name.
             granularity: ``"property"`` lets both sides change different properties of one entity.
@@ -263,7 +264,7 @@ class Graph:
             self.branches.check_deletable(source)
         result = merge.run(dry_run=dry_run)
         if delete_branch and not dry_run:
-            self.branches.delete(source)
+            self.branches.delete_merged(merge.source, result.source_commit)
         return result
 
     def diff(self, from_: str, to: str = MAIN) -> GraphDiff:

@@ -150,8 +150,9 @@ class _Reader:
             self._found.counts[f"code {entry['code']}"] += 1
             if not _expected(entry["code"], operation, self._faults):
                 self._complain(f"{operation.tag} surfaced {entry['text']}")
-            if operation.merge is not None:
-                self._end_refused_merge(operation, operation.merge, entry)
+            if entry["code"] == MERGE_CONFLICT:
+                told = entry["details"]
+                self._found.merges.append(MergeAnswer(operation, None, told["base"], told["source"], told["target"]))
             return
         if operation.merge is not None:
             self._found.counts[f"merge {entry['outcome']}"] += 1
@@ -163,15 +164,6 @@ class _Reader:
             self._seen = entry["commit"]
         if entry["txn"]:
             self._found.app_versions[entry["txn"][0]] = entry["txn"][1]
-
-    def _end_refused_merge(self, operation: Operation, merge: Merge, entry: Mapping[str, Any]) -> None:
-        if merge.delete_branch and entry["code"] in STORE_FAILURES:
-            operation.outcomes[-1] = (
-                "unknown"  # the store may have failed when the merge was done, and the deletion was not
-            )
-        if entry["code"] == MERGE_CONFLICT:
-            told = entry["details"]
-            self._found.merges.append(MergeAnswer(operation, None, told["base"], told["source"], told["target"]))
 
     def _complain(self, text: str) -> None:
         self._found.complaints.append(f"{self._writer}: {text}")

@@ -99,7 +99,29 @@ class Branches:
             BranchHasDescendants: others were made from it; delete them first.
         """
         self._require_writable()
-        info = self.check_deletable(name)
+        self._delete(self.check_deletable(name))
+
+    def delete_merged(self, info: BranchInfo, merged: str) -> None:
+        """This life of a branch does not exist afterwards, unless it holds more than the commit that was merged.
+
+        What was merged is merged, so whatever stands against deleting it is a warning.
+        """
+        try:
+            manifest = open_manifest(self._storage, info.name)
+            if manifest.info != info:
+                return
+            if manifest.state.head.commit_id == merged:
+                self._delete(self.check_deletable(info.name))
+                return
+            reason = "it has newer commits."
+        except BranchNotFound:
+            return
+        except OmnigraphError as error:
+            reason = error.message
+        _log.warning("branch '%s' was merged and not deleted: %s", info.name, reason)
+
+    def _delete(self, info: BranchInfo) -> None:
+        name = info.name
         former = open_manifest(self._storage, name)
         if former.borrowed:
             # So that a creator who is about to write the first version, and sleeps, finds it written whatever comes next.

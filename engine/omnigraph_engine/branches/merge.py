@@ -94,6 +94,7 @@ class Merge:
         self._storage = storage
         self._contract = contract
         self._source = open_manifest(storage, stored_branch(source))
+        self.source = self._source.info
         self._source_name, self._target_name = source, into
         self._target_life: BranchInfo | None = None  # as the first attempt found it
         self._actor = actor
@@ -130,7 +131,7 @@ class Merge:
         with self._clock.phase("capture"):
             view = capture(self._storage, self._contract, branch, life=self._target_life)
         self._target_life = view.manifest.info
-        with while_it_lives(self._storage, self._source.info), while_it_lives(self._storage, view.manifest.info):
+        with while_it_lives(self._storage, self.source), while_it_lives(self._storage, view.manifest.info):
             return self._merged(view, dry_run=dry_run)
 
     def _merged(self, view: WriteTransaction, *, dry_run: bool) -> MergeResult:
@@ -224,7 +225,7 @@ class Merge:
         return open_former(self._storage, commit.branch, commit.manifest_version)
 
     def _source_is_gone(self) -> bool:
-        return read_ref(self._storage, self._source_name) != self._source.info
+        return read_ref(self._storage, self._source_name) != self.source
 
     def _chosen(self, on_conflict: OnConflict) -> dict[str, Resolution]:
         if isinstance(on_conflict, str):

@@ -681,6 +681,63 @@ def _born_again_from_nothing(graph: Graph) -> None:
         graph.branches.delete("dev")
 
 
+def test_a_merge_that_deletes_its_source_keeps_what_was_committed_there_meanwhile(
+    graph: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Cleo")
+
+    def late() -> None:
+        with failpoints.installed(lambda _point, _moment: None):
+            write(graph, "append", "Late")
+
+    with meanwhile(Failpoint.DISARM, AFTER, late):
+        merged = graph.merge("dev", delete_branch=True)
+
+    assert merged.commit is not None
+    assert shown(graph) == ["Ada", "Bob", "Cleo"]
+    assert shown(graph, "dev") == ["Ada", "Bob", "Cleo", "Late"]
+    assert "'dev' was merged and not deleted: it has newer commits" in caplog.text
+    graph.merge("dev", delete_branch=True)
+    assert shown(graph) == ["Ada", "Bob", "Cleo", "Late"]
+    assert branch_names(graph) == ["main"]
+
+
+def test_a_merge_that_deletes_its_source_leaves_the_next_life_of_the_name_alone(graph: Graph) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Cleo")
+
+    def live_again() -> None:
+        with failpoints.installed(lambda _point, _moment: None):
+            _born_again(graph)
+
+    with meanwhile(Failpoint.DISARM, AFTER, live_again):
+        assert graph.merge("dev", delete_branch=True).commit is not None
+    assert branch_names(graph) == ["main", "dev"]
+
+
+def test_a_merge_whose_source_somebody_else_deletes_once_it_is_merged_has_done_what_it_was_to_do(graph: Graph) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Cleo")
+
+    with meanwhile(Failpoint.DISARM, AFTER, lambda: graph.branches.delete("dev")):
+        assert graph.merge("dev", delete_branch=True).commit is not None
+    assert shown(graph) == ["Ada", "Bob", "Cleo"]
+    assert branch_names(graph) == ["main"]
+
+
+def test_a_merge_that_cannot_delete_its_source_is_told_as_the_merge_that_it_is(
+    graph: Graph, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph.branches.create("dev")
+    write(graph, "append", "Cleo")
+
+    with meanwhile(Failpoint.DELETE_BRANCH, BEFORE, fail):
+        assert graph.merge("dev", delete_branch=True).commit is not None
+    assert branch_names(graph) == ["main", "dev"]
+    assert "'dev' was merged and not deleted: the store did not answer" in caplog.text
+
+
 def test_staging_on_a_branch_that_is_deleted_meanwhile_says_that(graph: Graph) -> None:
     graph.branches.create("dev")
     write(graph, "append", "Cleo")
