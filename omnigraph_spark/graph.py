@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
 
@@ -13,6 +13,7 @@ from omnigraph_engine.branches.plan import TableMerge
 from omnigraph_engine.errors import UnknownType, did_you_mean
 from omnigraph_engine.graph import Graph as EngineGraph
 from omnigraph_engine.graph import GraphSchema
+from omnigraph_engine.maintenance.cleanup import GRACE, CleanupReport
 from omnigraph_engine.manifest.audit import RecoveryRecord
 from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
@@ -204,6 +205,14 @@ class Maintenance:
     def recover(self) -> None:
         """Settles every operation whose writer is gone, as every read-write open does. It may wait for a lease."""
         self._host.call(verbs.recover)
+
+    def cleanup(self, *, older_than: timedelta = GRACE, confirm: bool = False) -> CleanupReport:
+        """Everything that operations left behind is gone, as far as that works; without ``confirm``, what would go is told.
+
+        What a commit of a branch shows stays, and so does everything younger than ``older_than``: what a job has staged that
+        is still running looks like what a dead one left. Give longer than your longest job takes.
+        """
+        return self._host.call(verbs.cleanup, older_than, confirm)
 
 
 class Graph:

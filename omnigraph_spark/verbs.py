@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from omnigraph_engine.branches.merge import MergeResult
 from omnigraph_engine.graph import Graph, GraphSchema
+from omnigraph_engine.maintenance.cleanup import CleanupReport
 from omnigraph_engine.manifest.audit import RecoveryRecord
 from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.manifest.rows import GraphCommit
@@ -91,3 +92,7 @@ def recoveries(graph: Graph) -> list[RecoveryRecord]:
 
 def recover(graph: Graph) -> None:
     graph.maintenance.recover()
+
+
+def cleanup(graph: Graph, older_than: timedelta, confirm: bool) -> CleanupReport:  # noqa: FBT001 - calls are by position
+    return graph.maintenance.cleanup(older_than=older_than, confirm=confirm)

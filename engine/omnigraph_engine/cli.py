@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,13 @@ from omnigraph_engine.branches.merge import MergeOutcome, MergeResult, OnConflic
 from omnigraph_engine.branches.three_way import Granularity, Resolution
 from omnigraph_engine.cli_documents import (
     branch_json,
+    cleanup_json,
     commit_json,
     counted,
     diff_json,
     merge_json,
     one_line,
+    print_cleanup,
     print_json,
     print_merge,
     print_table,
@@ -89,6 +93,13 @@ def _on_conflict(_context: click.Context, _parameter: click.Parameter, given: Se
     if plain:
         return plain[0]
     return {name: word for name, _, word in (pair.rpartition("=") for pair in given)}
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta:
+    match = re.fullmatch(r"(\d{1,6})([dhms])", text)
+    if match is None:
+        raise click.BadParameter("expected a whole number of days, hours, minutes or seconds, such as 7d or 36h.")
+    return int(match[1]) * timedelta(**{{"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}[match[2]]: 1})
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -435,6 +446,30 @@ def list_recoveries(*, uri: str, storage: dict[str, str], as_json: bool) -> None
     else:
         columns = ("operation", "kind", "commit", "actor", "writer", "created_at")
         print_table(columns, ([document[column] for column in columns] for document in documents))
+
+
+@cli.command()
+@_on_graph
+@click.option(
+    "--older-than",
+    default="7d",
+    show_default=True,
+    callback=_duration,
+    metavar="DURATION",
+    help="Leave what is younger alone. Give more than your longest load takes.",
+)
+@click.option("--confirm", is_flag=True, help="Do it. Without this nothing is deleted.")
+def cleanup(*, uri: str, older_than: timedelta, confirm: bool, storage: dict[str, str], as_json: bool) -> None:
+    """Show which files dead operations left behind; with --confirm, delete them.
+
+    What any commit of any branch shows stays. The exit code is 0 in both cases.
+    """
+    with progress(f"Looking through {uri}", as_json=as_json):
+        report = Graph.open(uri, storage_options=storage).maintenance.cleanup(older_than=older_than, confirm=confirm)
+    if as_json:
+        print_json(cleanup_json(report))
+    else:
+        print_cleanup(report)
 
 
 @cli.command()

@@ -24,6 +24,7 @@ from omnigraph_engine.branches.entities import Change
 from omnigraph_engine.branches.merge import MergeResult
 from omnigraph_engine.errors import InvalidArgument
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.maintenance.cleanup import CleanupReport
 from omnigraph_engine.manifest.audit import RecoveryRecord
 from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.manifest.rows import MAIN, GraphCommit
@@ -81,6 +82,27 @@ def recovery_json(record: RecoveryRecord) -> dict[str, Any]:
         "writer": record.writer_kind,
         "created_at": record.created_at.isoformat(),
         "tables": [asdict(table) for table in record.tables],
+    }
+
+
+def cleanup_json(report: CleanupReport) -> dict[str, Any]:
+    return {
+        "confirmed": report.confirmed,
+        "older_than_seconds": report.older_than.total_seconds(),
+        **asdict(report.total),
+        "tables": {
+            key: {
+                "lines": {name: asdict(amount) for name, amount in table.lines.items()},
+                "files": {kind.value: asdict(amount) for kind, amount in table.files.items()},
+            }
+            for key, table in report.tables.items()
+        },
+        "staged": [
+            {"operation": left.operation_id, **asdict(left.amount), "age_seconds": left.age.total_seconds()}
+            for left in report.staged
+        ],
+        "skipped": dict(report.skipped),
+        "warnings": list(report.warnings),
     }
 
 
@@ -194,6 +216,32 @@ def _print_conflicts(conflicts: pa.Table, columns: Sequence[str]) -> None:
     print_table(columns, ([row[column] for column in columns] for row in conflicts.slice(0, _FEW).to_pylist()))
     if conflicts.num_rows > _FEW:
         click.echo(f"and {conflicts.num_rows - _FEW} more; --json shows all.")
+
+
+def print_cleanup(report: CleanupReport) -> None:
+    rows = [
+        (key, what, amount.files, amount.bytes)
+        for key, table in report.tables.items()
+        for what, amount in [
+            *((f"line {name}", amount) for name, amount in table.lines.items()),
+            *((f"{kind.value} files", amount) for kind, amount in table.files.items()),
+        ]
+    ]
+    staged = ((left, f"staged by {left.operation_id}, {left.age.days} days old") for left in report.staged)
+    rows += [("-", what, left.amount.files, left.amount.bytes) for left, what in staged]
+    if rows:
+        print_table(("table", "left over", "files", "bytes"), rows)
+    for key, reason in report.skipped.items():
+        click.echo(f"{key} was left alone: {one_line(reason)}")
+    for warning in report.warnings:
+        click.echo(f"Not deleted: {one_line(warning)}")
+    total = f"{counted(report.total.files, 'file')}, {counted(report.total.bytes, 'byte')}"
+    if report.confirmed:
+        click.echo(f"Deleted {total}.")
+    elif rows:
+        click.echo(f"{total}. Nothing was deleted. To delete them, add --confirm.")
+    else:
+        click.echo("Nothing is left over.")
 
 
 def told_change(change: Mapping[str, Any]) -> str:

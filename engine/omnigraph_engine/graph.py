@@ -88,7 +88,7 @@ class Graph:
         self.schema = GraphSchema(contract)
         self.commits = Commits(storage)
         self.branches = Branches(storage, self._require_writable)
-        self.maintenance = Maintenance(storage, recovery)
+        self.maintenance = Maintenance(storage, recovery, self._require_writable)
 
     def __repr__(self) -> str:
         return f"Graph({self.uri!r}, mode={self.mode!r})"

@@ -11,6 +11,8 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -37,6 +39,15 @@ _CLIENT_OPTIONS = frozenset(
         "user_agent",
     }
 )
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """Something that is stored, as a listing tells it."""
+
+    path: str
+    size: int
+    modified: datetime  # by the store's own clock
 
 
 class Storage:
@@ -112,6 +123,18 @@ class Storage:
                 if limit is not None and len(found) >= limit:
                     break
         return sorted(found)
+
+    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
+        """All objects below a folder, in no order, as the store lists them."""
+        with self._asked("list", prefix):
+            for chunk in obstore.list(self._store, prefix or None):
+                for entry in chunk:
+                    yield StoredObject(entry["path"], entry["size"], entry["last_modified"])
+
+    def modified(self, path: str) -> datetime:
+        """When the object was last written, by the store's own clock. Raises ``ObjectNotFound`` when it is not there."""
+        with self._asked("head", path):
+            return obstore.head(self._store, path)["last_modified"]
 
     def delete(self, path: str) -> None:
         """Afterwards the object is not there. Deleting what is absent is not an error."""

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from omnigraph_engine.cli import cli
 from omnigraph_engine.failpoints import Failpoint, Moment, installed
 from omnigraph_engine.graph import Graph
-from omnigraph_engine.write.load import WriteOptions
+from omnigraph_engine.write.load import LoadMode, WriteOptions
 
 ROWS = """\
 {"type": "Person", "data": {"name": "Ada", "age": 36}}
@@ -363,6 +363,34 @@ def test_recovery_list_shows_what_became_of_a_dead_writers_commit(graph: Graph) 
     assert record["operation"] in text("recovery", "list", graph.uri)
 
 
+def test_cleanup_shows_what_would_go_and_takes_it_when_confirmed(graph: Graph) -> None:
+    load = graph.begin_load()
+    load.stage("node:Person", pa.table({"name": ["Lost"]}).to_batches(), LoadMode.APPEND)
+    load.stage_part("node:Person", pa.table({"name": ["Ada"]}).to_batches(), LoadMode.MERGE)
+    stored = graph.storage.list()
+    assert text("cleanup", graph.uri) == "Nothing is left over.\n"
+    shown = text("cleanup", graph.uri, "--older-than", "0s")
+    assert [line.split()[:4] for line in shown.splitlines()[1:2]] == [["node:Person", "data", "files", "2"]]
+    assert f"staged by {load.operation_id}, 0 days old" in shown
+    assert shown.endswith("Nothing was deleted. To delete them, add --confirm.\n")
+    previewed = document("cleanup", graph.uri, "--older-than", "0s")
+    assert (previewed["confirmed"], previewed["files"]) == (False, 3)
+    assert graph.storage.list() == stored
+    done = document("cleanup", graph.uri, "--older-than", "0s", "--confirm")
+    assert (done["confirmed"], done["older_than_seconds"], done["skipped"], done["warnings"]) == (True, 0, {}, [])
+    assert done["tables"] == {
+        "node:Person": {"lines": {}, "files": {"data": previewed["tables"]["node:Person"]["files"]["data"]}}
+    }
+    assert [(left["operation"], left["files"]) for left in done["staged"]] == [(load.operation_id, 1)]
+    assert len(graph.storage.list()) == len(stored) - 3
+    assert text("cleanup", graph.uri, "--older-than", "0s", "--confirm") == "Deleted 0 files, 0 bytes.\n"
+
+
+def test_cleanup_says_which_tables_it_left_alone(graph: Graph) -> None:
+    graph.storage.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", b"torn")
+    assert "node:Person was left alone: OG2005" in text("cleanup", graph.uri)
+
+
 def test_version_is_that_of_the_installed_package() -> None:
     assert text("version") == f"omnigraph {version('omnigraph-spark')}\n"
     assert document("version") == {"version": version("omnigraph-spark")}
@@ -396,6 +424,7 @@ def test_a_schema_file_that_is_not_text_is_a_failed_request(tmp_path: Path, sche
         ("merge", "graph.omni", "dev", "--on-conflict", "ours", "--on-conflict", "Person=theirs"),
         ("merge", "graph.omni", "dev", "--granularity", "cell"),
         ("diff", "graph.omni", "main", "--limit", "-1"),
+        ("cleanup", "graph.omni", "--older-than", "a week"),
         ("no-such-command",),
     ],
 )

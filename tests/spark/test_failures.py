@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from omnigraph_engine.errors import DuplicateKey, MissingEndpoint
 from omnigraph_engine.failpoints import faults, installed
 from omnigraph_engine.graph import Graph as EngineGraph
+from omnigraph_engine.tables.files import FileKind
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -206,6 +208,13 @@ def test_a_driver_that_is_killed_before_its_commit_leaves_nothing_visible_and_bl
     }  # fmt: skip
     (record,) = over_spark.maintenance.recoveries()
     assert (record.kind.value, record.actor) == ("RolledBack", "doomed")
+    assert (
+        over_spark.maintenance.cleanup(confirm=True).total.files == 0
+    )  # it may live, for all that is known of its files
+    reclaimed = over_spark.maintenance.cleanup(older_than=timedelta(0), confirm=True)
+    assert {key: list(table.files) for key, table in reclaimed.tables.items()} == {
+        "node:Company": [FileKind.DATA], "node:Person": [FileKind.DATA],
+    }  # fmt: skip
     write(people(spark, "Eve"), node="Person")
     with over_spark.transaction() as tx:
         tx.load("Company", people(spark, "Acme"))

@@ -38,7 +38,7 @@ def test_the_examples_on_the_page_about_spark_work_as_printed(spark: SparkSessio
         "people": spark.createDataFrame([("Ada", 36), ("Bob", 40)], "name string, age int"),
         "knows": spark.createDataFrame([("Cy", "Ada")], "name string, friend string"),
     }
-    read, write, load = (
+    read, write, load, clean = (
         example.replace("/data/social.omni", graph.uri)
         for example in re.findall(r"```python\n(.*?)```", SPARK_PAGE.read_text(encoding="utf-8"), re.DOTALL)[1:]
     )
@@ -48,6 +48,7 @@ def test_the_examples_on_the_page_about_spark_work_as_printed(spark: SparkSessio
     names["people"] = spark.createDataFrame([("Cy", 5)], "name string, age int")
     exec(load, names)  # noqa: S102
     assert graph.snapshot().table("Knows").to_arrow(["src", "dst"]).to_pylist() == [{"src": "Cy", "dst": "Ada"}]
+    exec(clean, names)  # noqa: S102
 
 
 @pytest.mark.spark

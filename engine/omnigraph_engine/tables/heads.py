@@ -122,8 +122,12 @@ def _origin(branch: Any) -> tuple[str | None, int]:
 
 
 def _drop_half_made(storage: Storage, forked: TableRef) -> None:
-    if storage.list(forked.path, limit=1):
+    if line_exists(storage, forked):
         LanceDataset.drop(storage.uri(forked.path), storage_options=storage.options or None)
+    for path in storage.list(
+        forked.path
+    ):  # of a drop that died: Lance takes no folder for a dataset that has no version
+        storage.delete(path)
 
 
 def _commit(table: Table, transaction: Transaction) -> ExactCommit:

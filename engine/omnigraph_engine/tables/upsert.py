@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 Addresses = npt.NDArray[np.uint64]  # of rows: the fragment's number in the upper half, the row's place in the lower
 
-STAGED = "__staged"  # where parts of writes under way leave what is too large for a message
+STAGED = "__staged"  # where parts of writes under way leave what is too large for a message, named by operation
 
 PUSHED_IDS = 256  # up to this many ids are looked up in the table; for more its ids are streamed
 ROWS_IN_MEMORY = 100_000
@@ -86,7 +86,11 @@ def stage_upsert(
 
 
 def stage_upsert_part(
-    table: Table, batches: Iterable[pa.RecordBatch], *, max_rows_per_file: int = MAX_ROWS_PER_FILE
+    table: Table,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    operation_id: str,
+    max_rows_per_file: int = MAX_ROWS_PER_FILE,
 ) -> UpsertPart | None:
     """One worker's rows, in files that nobody can see; None when there is no row. Others stage the other rows."""
     staged = _stage_part(table, batches, max_rows_per_file)
@@ -95,7 +99,7 @@ def stage_upsert_part(
     part, addresses = staged
     if not len(addresses):
         return part
-    path = f"{STAGED}/{new_transaction_uuid()}.addresses"
+    path = staged_path(operation_id, f"{new_transaction_uuid()}.addresses")
     table.storage.put(path, addresses.astype("<u8").tobytes())
     return replace(part, addresses=path)
 
@@ -112,6 +116,16 @@ def seal_upsert_parts(table: Table, parts: Sequence[UpsertPart]) -> StagedWrite 
         if part.addresses is not None:
             _forget(table, part.addresses)
     return staged
+
+
+def staged_path(operation_id: str, name: str) -> str:
+    """Where an operation leaves something. One folder for all: on a disk a folder of its own would outlive its files."""
+    return f"{STAGED}/{operation_id}.{name}"
+
+
+def staging_operation(path: str) -> str:
+    """The operation that left an object below ``STAGED``."""
+    return path.removeprefix(f"{STAGED}/").split(".", 1)[0]
 
 
 def _forget(table: Table, path: str) -> None:

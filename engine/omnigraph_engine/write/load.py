@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
 from omnigraph_engine.commit.recovery import Recovery
-from omnigraph_engine.commit.sidecar import WriterKind
+from omnigraph_engine.commit.sidecar import WriterKind, new_operation_id
 from omnigraph_engine.commit.transaction import WriteTransaction, capture, while_it_lives
 from omnigraph_engine.errors import (
     DuplicateTransaction,
@@ -135,6 +135,7 @@ class Load:
         max_rows_per_file: int = MAX_ROWS_PER_FILE,
         skip_dangling: bool = False,
     ) -> None:
+        self.operation_id = new_operation_id()  # names what its workers leave behind until it is committed
         self._storage = storage
         self._contract = contract
         self._branch = branch
@@ -189,7 +190,7 @@ class Load:
         """
         part: StagedWrite | UpsertPart | None
         if mode is LoadMode.MERGE:
-            part = self._stage(stage_upsert_part, table_key, batches)
+            part = self._stage(partial(stage_upsert_part, operation_id=self.operation_id), table_key, batches)
         else:
             part = self.stage(table_key, batches, mode)
         return None if part is None else part.to_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,57 @@ def test_fragment_metadata_comes_back_equal_from_json(uri: str) -> None:
     assert committed[0].deletion_file is not None
     assert committed[0].row_id_meta is not None
     assert staged[0].row_id_meta is None
+
+
+def named_by(uri: str, above: int = 0) -> dict[str, set[str]]:
+    """What versions of a dataset refer to, by kind."""
+    found: dict[str, set[str]] = {}
+    for row in lance.dataset(uri).tracked_files(min_version=above + 1).read_all().to_pylist():
+        found.setdefault(row["type"], set()).add(row["path"])
+    return found
+
+
+def test_every_file_that_a_version_refers_to_is_told_by_name(storage: Storage, uri: str) -> None:
+    lance.dataset(uri).create_scalar_index("v", "BTREE")
+    lance.dataset(uri).delete("id = 'a'")
+    there = {path.removeprefix(f"{PATH}/") for path in storage.list(PATH)} - {"_versions/latest_version_hint.json"}
+
+    named = named_by(uri)
+    assert set().union(*named.values()) == there
+    assert named.keys() == {"manifest", "data file", "deletion file", "transaction file", "index file"}
+
+    newest = named_by(uri, above=2)
+    assert newest["manifest"] == {f"_versions/{2**64 - 1 - 3:020d}.manifest"}
+    assert newest["data file"] == named["data file"]
+
+
+def test_a_line_names_files_of_those_it_descends_from_but_not_their_indexes(uri: str) -> None:
+    lance.dataset(uri).create_scalar_index("v", "BTREE")
+    lance.dataset(uri).create_branch("dev", (None, 2))
+    line = f"{uri}/tree/dev"
+
+    assert [index.name for index in lance.dataset(line).describe_indices()] == ["v_idx"]
+    assert named_by(line)["data file"] == named_by(uri)["data file"]
+    assert "index file" not in named_by(line)
+
+    lance.dataset(line).create_scalar_index("id", "BTREE")
+    assert len(named_by(line)["index file"]) == len(named_by(uri)["index file"])
+
+
+def test_lances_own_cleanup_would_take_what_just_another_line_refers_to(uri: str) -> None:
+    """Why cleanup asks the versions of all lines itself."""
+    staged = write_fragments(rows(x=1), uri, mode="append")
+    lance.dataset(uri).create_branch("dev", (None, 1))
+    adopted = json.loads(json.dumps(staged[0].to_json()))
+    adopted["files"][0]["base_id"] = 0
+    append = LanceOperation.Append([FragmentMetadata.from_json(json.dumps(adopted))])
+    LanceDataset.commit(f"{uri}/tree/dev", append, read_version=1)
+
+    doomed = lance.dataset(uri).explain_cleanup_old_versions(
+        older_than=timedelta(days=36_500),
+        delete_unverified=True,
+        error_if_tagged_old_versions=False,
+        include_files=True,
+    )
+    assert [file.path.rsplit("/", 1)[-1] for file in doomed.candidate_files] == [staged[0].files[0].path]
+    assert lance.dataset(f"{uri}/tree/dev").count_rows() == 5

@@ -72,7 +72,7 @@ def test_the_deletions_of_a_fragment_that_several_workers_touch_are_written_once
     shares = [[0, 5, 10, 40], [1, 6], [2, 7, 41], [50]]
     texts = []
     for share in shares:
-        part = stage_upsert_part(table, [rows(share, 1)])
+        part = stage_upsert_part(table, [rows(share, 1)], operation_id="load")
         assert part is not None
         texts.append(part.to_json())
 
@@ -88,7 +88,7 @@ def test_the_deletions_of_a_fragment_that_several_workers_touch_are_written_once
 
 
 def test_a_fragment_that_several_workers_empty_together_is_removed(table: Table) -> None:
-    parts = [stage_upsert_part(table, [rows(share, 1)]) for share in ([0, 1], [2], [3, 4])]
+    parts = [stage_upsert_part(table, [rows(share, 1)], operation_id="load") for share in ([0, 1], [2], [3, 4])]
 
     staged = seal_upsert_parts(table, [part for part in parts if part is not None])
 
@@ -98,7 +98,7 @@ def test_a_fragment_that_several_workers_empty_together_is_removed(table: Table)
 
 
 def test_the_message_of_a_part_does_not_grow_with_the_rows_it_replaces(table: Table) -> None:
-    few, many = stage_upsert_part(table, [rows([0, 5], 1)]), stage_upsert_part(table, [rows(list(range(10)), 1)])
+    few, many = (stage_upsert_part(table, [rows(ids, 1)], operation_id="load") for ids in ([0, 5], list(range(10))))
 
     assert few is not None
     assert many is not None
@@ -109,7 +109,7 @@ def test_the_message_of_a_part_does_not_grow_with_the_rows_it_replaces(table: Ta
 
 
 def test_a_part_that_replaces_nothing_leaves_no_object(table: Table) -> None:
-    part = stage_upsert_part(table, [rows([30], 1)])
+    part = stage_upsert_part(table, [rows([30], 1)], operation_id="load")
 
     assert part is not None
     assert part.addresses is None
@@ -120,8 +120,8 @@ def test_a_part_that_replaces_nothing_leaves_no_object(table: Table) -> None:
 
 
 def test_no_rows_are_no_part_and_no_parts_are_no_write(table: Table) -> None:
-    assert stage_upsert_part(table, []) is None
-    assert stage_upsert_part(table, [rows([], 1)]) is None
+    assert stage_upsert_part(table, [], operation_id="load") is None
+    assert stage_upsert_part(table, [rows([], 1)], operation_id="load") is None
     assert seal_upsert_parts(table, []) is None
 
 

@@ -6,6 +6,7 @@ Run by test_connect.py with the server's port and the graph's address; it ends w
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import lance
@@ -36,7 +37,7 @@ def out_of_reach(*_args: Any, **_options: Any) -> NoReturn:
 
 
 def poison() -> None:
-    for name in ("get", "put", "put_if_absent", "delete", "list", "size"):
+    for name in ("get", "put", "put_if_absent", "delete", "list", "size", "objects", "modified"):
         assert hasattr(engine_storage.Storage, name), name
         setattr(engine_storage.Storage, name, out_of_reach)
     lance.dataset = out_of_reach
@@ -79,6 +80,10 @@ def main(port: str, uri: str) -> None:
     assert {row.name: row.age for row in graph.read("Person", commit=first.id).collect()} == {"Ada": 36, "Bob": 40}
     assert [branch.name for branch in graph.branches.list()] == ["main"]
     assert graph.maintenance.recoveries() == []
+    left = graph.maintenance.cleanup(older_than=timedelta(0))  # of the loads that were refused
+    assert left.total.files > 0
+    assert graph.maintenance.cleanup(older_than=timedelta(0), confirm=True).total == left.total
+    assert graph.maintenance.cleanup(older_than=timedelta(0)).total.files == 0
     graph.create_views(prefix="g_")
     assert spark.sql("SELECT p.age FROM g_Knows k JOIN g_Person p ON k.dst = p.id").collect()[0].age == 40
 
