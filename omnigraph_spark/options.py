@@ -49,7 +49,9 @@ TIMESTAMP = Option(
     "timestamp", str, None, ("read",), "Read the branch as it was at this time (ISO 8601; UTC by default)."
 )
 COLUMNS = Option("columns", str, None, ("read",), "The columns to read, separated by commas; all by default.")
-FILTER = Option("filter", str, None, ("read",), "SQL over the type's columns; only rows that match leave the store.")
+FILTER = Option(
+    "filter", str, None, ("read",), "One SQL condition over the type's columns; only rows that match leave the store."
+)
 LIMIT = Option("limit", int, None, ("read",), "At most this many rows, read by one task.")
 PARTITION_ROWS = Option(
     "partition.rows", int, "262144", ("read",), "Fragments are put together until a partition has this many rows."

@@ -343,7 +343,7 @@ def test_a_load_adds_one_version_row_per_table_and_one_commit_and_moves_the_head
             commit_id,
             "graph_commit",
             metadata=f'{{"parent_commit_id":"{genesis}","actor_id":"ada","created_at":{created_at},'
-            '"spark":{"message":"first","metrics":{'
+            f'"spark":{{"message":"first","request":"{receipt.commit.extra["request"]}","metrics":{{'
             '"node:Person":{"inserted":2,"updated":0,"deleted":0,"skipped":0},'
             '"edge:Knows":{"inserted":1,"updated":0,"deleted":0,"skipped":0}}}}',
             table_version=2,
@@ -364,7 +364,7 @@ def test_a_commit_without_actor_or_message_omits_their_keys(graph: Graph) -> Non
     assert receipt.commit is not None
     metadata = json.loads(_rows(graph)[receipt.commit.commit_id]["metadata"])
     assert list(metadata) == ["parent_commit_id", "created_at", "spark"]
-    assert list(metadata["spark"]) == ["metrics"]
+    assert list(metadata["spark"]) == ["request", "metrics"]
 
 
 def test_rows_are_stored_in_the_order_of_the_columns_of_the_table(graph: Graph) -> None:

@@ -76,6 +76,12 @@ def test_a_filter_that_makes_no_sense_is_one_clean_line(read: Read) -> None:
     assert len(str(raised.value).strip().splitlines()) == 2
 
 
+@pytest.mark.usefixtures("people")
+def test_a_filter_of_which_a_part_would_be_dropped_is_refused(read: Read) -> None:
+    with pytest.raises(AnalysisException, match=r"OG6001 .* is not one condition"):
+        read(node="Person", filter="age > 0; AND name = 'Ada'").collect()
+
+
 @pytest.mark.parametrize(("limit", "rows"), [(0, 0), (3, 3), (99, 4)])
 def test_a_limit_is_read_by_one_task(people: DataFrame, read: Read, limit: int, rows: int) -> None:
     found = read(node="Person", limit=limit, **{"partition.rows": 1}).drop("id")

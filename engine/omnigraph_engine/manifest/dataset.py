@@ -42,7 +42,7 @@ from omnigraph_engine.manifest.rows import (
     Row,
     to_table,
 )
-from omnigraph_engine.manifest.state import ManifestState, commits, find_commit, rebuild
+from omnigraph_engine.manifest.state import ManifestState, commits, find_commit, find_request, rebuild
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import commit_exact, lance_errors, one_line
 from omnigraph_engine.tables.staged import new_transaction_uuid
@@ -109,6 +109,10 @@ class Manifest:
     def find_commit(self, commit_id: str) -> GraphCommit | None:
         """The commit of that id, when it is visible here."""
         return find_commit(self.rows, commit_id)
+
+    def find_request(self, request: str) -> GraphCommit | None:
+        """The commit that was made for this request, when it is visible here."""
+        return find_request(self.rows, request)
 
 
 def branch_path(branch: str | None) -> str:

@@ -100,6 +100,12 @@ def find_commit(rows: pa.Table, commit_id: str) -> GraphCommit | None:
     return next(commits(rows.filter(pc.equal(rows["object_id"], commit_id))), None)
 
 
+def find_request(rows: pa.Table, request: str) -> GraphCommit | None:
+    """The commit among the rows that was made for this request, or None. Only those that mention it are decoded."""
+    mentions = rows.filter(pc.match_substring(rows["metadata"], request))
+    return next((commit for commit in commits(mentions) if commit.extra.get("request") == request), None)
+
+
 def _live_tables(rows: pa.Table) -> dict[str, PublishedTable]:
     registrations = {row.identity: row for row in map(TableRegistration.from_row, _of_type(rows, "table"))}
     tombstones = {row.identity: row.version for row in map(Tombstone.from_row, _newest(rows, "table_tombstone"))}

@@ -135,6 +135,7 @@ def _node(written: NodeSyntax, declared: Mapping[str, Declaration]) -> NodeType:
         annotations=annotations,
         implements=tuple(sorted(interfaces)),
         constraints=_constraints(owner, members, written.body.constraints),
+        declared_key=_declared_key(members, written.body.constraints),
     )
 
 
@@ -220,6 +221,11 @@ def _constraints(
     rules.check_one_key(owner, written)
     types = _types(members)
     return canonical(rules.constraint(owner, constraint, types) for constraint in written)
+
+
+def _declared_key(members: Mapping[str, _Member], body: Sequence[ConstraintSyntax]) -> tuple[str, ...]:
+    keys = (written for written in (*_expanded(members), *body) if isinstance(written, ColumnsSyntax))
+    return tuple(dict.fromkeys(column.text for written in keys if written.kind == "key" for column in written.columns))
 
 
 def _expanded(members: Mapping[str, _Member]) -> Iterator[ColumnsSyntax]:

@@ -147,6 +147,9 @@ class NodeType:
     annotations: tuple[Annotation, ...] = ()
     implements: tuple[str, ...] = ()  # sorted
     constraints: tuple[Constraint, ...] = ()  # in canonical order, without duplicates
+    # The members of ``@key`` as the text of the schema has them. Their order is no part of what the schema means, so only a
+    # catalog that was made from text knows it.
+    declared_key: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def table_key(self) -> str:
@@ -154,7 +157,7 @@ class NodeType:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The members of ``@key`` by name; empty when the type has none."""
+        """The members of ``@key``, sorted by name; empty when the type has none."""
         return next((constraint.columns for constraint in self.constraints if isinstance(constraint, Key)), ())
 
 

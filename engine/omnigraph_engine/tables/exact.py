@@ -8,6 +8,7 @@ loser changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from lance.dataset import Transaction
 from omnigraph_engine.errors import ObjectExists, ObjectNotFound, OmnigraphError, StorageError, VersionConflict
 from omnigraph_engine.storage import Storage
 
+_PLACE_IN_LANCE = re.compile(r",? /\S+\.rs:\d+(:\d+)?")
 _TABLE_ID = ["table"]  # a guard serves one dataset; Lance wants some id for it
 
 
@@ -184,4 +186,5 @@ def lance_errors(doing: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
+    """What Lance says, without the place in its source that it ends with."""
+    return _PLACE_IN_LANCE.sub("", str(error)).split("\n", 1)[0]

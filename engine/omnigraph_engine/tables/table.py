@@ -24,6 +24,7 @@ from omnigraph_engine.errors import (
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.blobs import logical_schema
 from omnigraph_engine.tables.exact import manifest_path, one_line
+from omnigraph_engine.tables.predicates import check_filter
 
 # Columns that Lance computes for every row; they may be asked for by name and are never part of ``schema``.
 VIRTUAL_COLUMNS = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
@@ -106,6 +107,7 @@ class Table:
         self._check_columns(columns)
         if limit is not None and limit < 0:
             raise InvalidArgument(f"limit is {limit}; it must not be negative.")
+        check_filter(self.dataset, filter, self.ref.table_key)
         fragments: Any = (
             None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]
         )
@@ -123,6 +125,7 @@ class Table:
 
     def count(self, filter: str | None = None) -> int:  # noqa: A002
         """How many rows there are; without a filter the answer comes from metadata alone."""
+        check_filter(self.dataset, filter, self.ref.table_key)
         with self.reading("Counting", filter):
             return int(self.dataset.count_rows(filter))
 

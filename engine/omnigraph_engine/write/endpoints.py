@@ -79,14 +79,15 @@ def _ids(
     if not endpoint.by_key:
         return columns[endpoint.columns[0]]
     node = accepted.catalog.nodes[node_type]
-    if len(node.key) != len(endpoint.columns):
+    key = node.declared_key
+    if len(key) != len(endpoint.columns):
         raise InvalidArgument(
             f"{edge.name}.{role} is to be taken from the key of {node_type}, which has "
-            f"{len(node.key)} member(s), and {len(endpoint.columns)} column(s) were given.",
-            details={"type": edge.name, "property": role, "key": list(node.key), "columns": list(endpoint.columns)},
-            hint=f"The key is ({', '.join(node.key)})." if node.key else "Give the column with the ids instead.",
+            f"{len(key)} member(s), and {len(endpoint.columns)} column(s) were given.",
+            details={"type": edge.name, "property": role, "key": list(key), "columns": list(endpoint.columns)},
+            hint=f"The key is ({', '.join(key)})." if key else "Give the column with the ids instead.",
         )
-    given = dict(zip(node.key, endpoint.columns, strict=True))
+    given = dict(zip(key, endpoint.columns, strict=True))
     members = [
         _member(columns[given[name]], accepted, node, name, f"{edge.name}.{role}")
         for name in accepted.key_in_identity_order(node)

@@ -30,7 +30,7 @@ from omnigraph_engine.errors import (
     VersionConflict,
 )
 from omnigraph_engine.failpoints import Failpoint, effect
-from omnigraph_engine.manifest.dataset import Manifest
+from omnigraph_engine.manifest.dataset import Manifest, open_manifest
 from omnigraph_engine.manifest.publisher import TablePin
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
@@ -118,7 +118,9 @@ class Load:
     """One load: captured once, staged anywhere, then checked and committed in one place.
 
     It may be pickled: workers on other machines ``stage`` against the very versions that it was captured with, and whoever
-    unpickles it may ``commit`` what they staged.
+    unpickles it may ``commit`` what they staged. However many do, and whether they know of each other or not, it becomes one
+    commit: that carries ``operation_id``, and who does not commit on the view of the beginning looks for it first. Two who
+    look at the same moment meet at the tables, which only one of them moves.
     """
 
     def __init__(
@@ -224,7 +226,8 @@ class Load:
         """All that was staged for this load, by however many workers, is visible as one commit, or none of it is.
 
         The rules between rows are checked first, on the staged rows as they are in storage. An insert or merge that others
-        were faster than is prepared anew on the newer state, with the files it has.
+        were faster than is prepared anew on the newer state, with the files it has. A load that is committed already, by
+        whoever had it before an answer was lost, is not committed again: its receipt is that of the commit that is there.
 
         Raises:
             ConstraintViolation: a rule between rows does not hold; nothing has moved.
@@ -252,16 +255,17 @@ class Load:
             if view is None:
                 with self._clock.phase("capture"):
                     view = capture(self._storage, self._contract, self._branch, life=self._life)
-                if (replayed := self._replay(view)) is not None:
-                    return replayed
+                if (done := self._done_before(view, attempt)) is not None:
+                    return done
             try:
                 staged = {key: self._rebased(write, view) for key, write in staged.items()}
                 staged = self._validated(view, staged, checked)
                 return self._attempt(view, staged, attempt)
             except (VersionConflict, OperationUndone, PublishContention, DuplicateTransaction):
                 if strict or attempt == self._options.attempts or time.monotonic() > deadline:
-                    if (replayed := self._replay_elsewhere()) is not None:
-                        return replayed
+                    now = capture(self._storage, self._contract, self._branch, life=self._life)
+                    if (done := self._done_before(now, attempt)) is not None:
+                        return done
                     raise
                 view, checked = None, view
                 _let_others_go_first(attempt)
@@ -270,12 +274,17 @@ class Load:
     def _attempt(self, view: WriteTransaction, staged: Mapping[str, StagedWrite], attempt: int) -> CommitReceipt:
         if not staged:
             return self._nothing_left(view)
+        # A transaction is of one attempt: no other one, here or elsewhere, may take what it commits for its own.
+        staged = {key: replace(write, transaction_uuid=new_transaction_uuid()) for key, write in staged.items()}
         changes = tuple(
             TableChange(key, _steps(view.table(key), write), write.rows_after(view.published(key).row_count))
             for key, write in staged.items()
         )
 
         def revalidate(manifest: Manifest) -> None:
+            if manifest.find_request(self.operation_id) is not None:
+                # Whoever left out other edges touched other types; then the nodes that we read have moved in between.
+                raise VersionConflict(f"The load {self.operation_id} has just been committed by somebody else.")
             newer = WriteTransaction(self._storage, manifest, self._contract)
             RelationChecks(newer, staged, since=view).run()
 
@@ -292,7 +301,11 @@ class Load:
             kind=WriterKind.LOAD,
             changes=changes,
             actor=self._actor,
-            extra={**({} if self._message is None else {"message": self._message}), "metrics": done},
+            extra={
+                **({} if self._message is None else {"message": self._message}),
+                "request": self.operation_id,
+                "metrics": done,
+            },
             app_transaction=self._app_transaction,
             revalidate=revalidate,
         )
@@ -349,7 +362,7 @@ class Load:
             return write
         if write.kind is StageKind.APPEND:
             # New rows name nothing of the table they come to, so their files are good for any version and line of it.
-            return replace(write, base_version=published.version, transaction_uuid=new_transaction_uuid())
+            return replace(write, base_version=published.version)
         if write.kind is StageKind.UPSERT:
             staged_on = Table(
                 self._storage, replace(self._base[write.table_key], branch=write.line, version=write.base_version)
@@ -377,11 +390,17 @@ class Load:
             return None
         return CommitReceipt(view.manifest.find_commit(applied.commit_id), replayed=True)
 
-    def _replay_elsewhere(self) -> CommitReceipt | None:
-        """The receipt when it was another run of the same transaction that won."""
-        if self._app_transaction is None:
-            return None
-        return self._replay(capture(self._storage, self._contract, self._branch, life=self._life))
+    def _done_before(self, view: WriteTransaction, attempt: int) -> CommitReceipt | None:
+        """The receipt when this very load, or another run of the application's transaction, is in the graph already."""
+        commit = view.manifest.find_request(self.operation_id)
+        if commit is None:
+            return self._replay(view)
+        then = open_manifest(self._storage, commit.branch, commit.manifest_version).state
+        tables = {
+            key: TableReceipt(version=then.tables[key].version, rows=then.tables[key].row_count, **done)
+            for key, done in commit.extra["metrics"].items()
+        }
+        return CommitReceipt(commit, tables, dict(self._clock.seconds), attempt)
 
     @property
     def _types(self) -> dict[str, TableType]:
