@@ -40,26 +40,26 @@ def lines_in_common(storage: Storage) -> set[str | None]:
     """The lines that merges into several living branches have in common, of commits whose branch was deleted.
 
     Merging these branches may take the rows of such a commit as its base. What was merged into one branch alone is behind
-    that merge for everybody who has it.
+    that merge for everybody who has it. Merges under way count; they are looked at first, as in ``shown_lines``.
     """
-    manifests = list(living_manifests(storage))
-    merges = {commit.commit_id: commit for manifest in manifests for commit in manifest.commits()}
+    under_way = [(sidecar.branch, sidecar.merged_commit_id, sidecar.extra) for sidecar in sidecars(storage)]
+    known = {commit.commit_id: commit for manifest in living_manifests(storage) for commit in manifest.commits()}
+    visible = [(commit.branch, commit.merged_parent_id, commit.extra) for commit in known.values()]
     former = [
-        commit
-        for commit in merges.values()
-        if commit.merged_parent_id is not None and commit.merged_parent_id not in merges and "merge" in commit.extra
+        (into, extra["merge"])
+        for into, merged, extra in (*under_way, *visible)
+        if merged is not None and merged not in known and "merge" in extra
     ]
-    if len({commit.branch for commit in former}) < 2:
+    if len({into for into, _ in former}) < 2:
         return set()
     shown_by: dict[str | None, set[str | None]] = defaultdict(set)
-    for commit in former:
-        merge = commit.extra["merge"]
+    for into, merge in former:
         try:
             manifest = open_former(storage, stored_branch(merge["source"]), int(merge["source_version"]))
         except (ObjectNotFound, CommitNotFound):  # its rows are gone: it is nobody's base
             continue
         for line in _lines(manifest):
-            shown_by[line].add(commit.branch)
+            shown_by[line].add(into)
     return {line for line, branches in shown_by.items() if len(branches) > 1}
 
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from omnigraph_engine.commit.shown import lines_in_common, shown_lines, sidecars
 from omnigraph_engine.commit.sidecar import new_operation_id
@@ -135,7 +136,7 @@ class Cleanup:
 
     def _table(self, key: str, location: str) -> TableLeftovers:
         self._check_idle(key)
-        survey = self._survey(location, shown_lines(self._storage))
+        survey = self._survey(location, self._shown_at_first)
         if not self._confirm or not (survey.lines or survey.left or survey.unnamed):
             return _leftovers(survey, survey.lines, survey.files())
         # Operations first, then manifests, as ``shown_lines`` does: an operation that is gone by now is in a manifest. And a
@@ -151,6 +152,10 @@ class Cleanup:
             survey = self._survey(location, {*shown, *standing}, earlier=survey)
         deleted = [file for file in survey.files() if self._delete(file.stored)]
         return TableLeftovers(sizes.lines, _leftovers(survey, (), deleted).files)
+
+    @cached_property
+    def _shown_at_first(self) -> set[str | None]:
+        return shown_lines(self._storage)
 
     def _check_idle(self, key: str) -> None:
         busy = sorted(sidecar.operation_id for sidecar in sidecars(self._storage) if key in sidecar.table_keys)

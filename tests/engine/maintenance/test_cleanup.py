@@ -27,6 +27,7 @@ from crash_scene import (
     reopened,
     sidecar_paths,
 )
+from omnigraph_engine.commit.shown import lines_in_common
 from omnigraph_engine.errors import InvalidArgument, ReadOnlyGraph, StorageError
 from omnigraph_engine.failpoints import Failpoint
 from omnigraph_engine.graph import Graph
@@ -321,6 +322,22 @@ def test_what_two_branches_have_in_common_stays_until_one_of_them_is_gone(graph:
     assert name in forks(graph)
     deleted_without_reclaim(graph, "other")
     assert name in clean(graph).tables[PERSON].lines
+
+
+def test_a_merge_under_way_counts_among_those_that_have_something_in_common(graph: Graph) -> None:
+    for name in ("one", "other", "dev"):
+        graph.branches.create(name)
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    name = line(graph, "dev")
+    graph.load({"Person": people("of one")}, branch="one")
+    graph.merge("dev", into="one")
+    graph.load({"Person": people("of other")}, branch="other")
+    with dying(Failpoint.PUBLISH, BEFORE):
+        graph.merge("dev", into="other")
+    deleted_without_reclaim(graph, "dev")
+    assert name in lines_in_common(graph.storage)
+    graph.storage.delete(left_behind(graph.storage).path)
+    assert lines_in_common(graph.storage) == set()
 
 
 def test_what_a_branch_that_is_just_being_made_will_show_stays(graph: Graph) -> None:
