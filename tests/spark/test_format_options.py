@@ -78,7 +78,7 @@ def test_a_filter_that_makes_no_sense_is_one_clean_line(read: Read) -> None:
 
 @pytest.mark.usefixtures("people")
 def test_a_filter_of_which_a_part_would_be_dropped_is_refused(read: Read) -> None:
-    with pytest.raises(AnalysisException, match="OG6001 .* is not one condition"):
+    with pytest.raises(AnalysisException, match=r"OG6001 .* is not one condition"):
         read(node="Person", filter="age > 0; AND name = 'Ada'").collect()
 
 
