@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -125,11 +126,11 @@ class Branches:
 
     def create(self, name: str, from_: str = MAIN) -> BranchInfo:
         """A branch of that name exists afterwards and shows what ``from_``, a branch or a commit, shows now."""
-        return self._host.call(verbs.create_branch, name, from_)
+        return self._host.call(verbs.create_branch, name, from_, uuid.uuid4().hex)
 
     def delete(self, name: str) -> None:
         """There is no such branch afterwards, and the name may be used again at once."""
-        self._host.call(verbs.delete_branch, name)
+        self._host.call(verbs.delete_branch, name, self.get(name).life)
 
 
 class Diff:

@@ -68,12 +68,12 @@ def get_branch(graph: Graph, name: str) -> BranchInfo:
     return graph.branches.get(name)
 
 
-def create_branch(graph: Graph, name: str, from_: str) -> BranchInfo:
-    return graph.branches.create(name, from_)
+def create_branch(graph: Graph, name: str, from_: str, request: str) -> BranchInfo:
+    return graph.branches.create(name, from_, request=request)
 
 
-def delete_branch(graph: Graph, name: str) -> None:
-    graph.branches.delete(name)
+def delete_branch(graph: Graph, name: str, life: str) -> None:
+    graph.branches.delete(name, life=life)
 
 
 def merge(graph: Graph, source: str, into: str, options: Mapping[str, Any]) -> MergeResult:

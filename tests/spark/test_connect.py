@@ -22,14 +22,14 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server(master: str = "local[2]", **more: str) -> Iterator[str]:
     started = subprocess.Popen(
-        [sys.executable, SCRIPTS / "connect_server.py"],
+        [sys.executable, SCRIPTS / "connect_server.py", master],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=environment(),
+        env={**environment(), **more},
     )
     try:
         assert started.stdout is not None
@@ -43,6 +43,22 @@ def test_a_connect_client_that_cannot_reach_the_graph_does_all_that_a_classic_se
     with server() as port:
         done = subprocess.run(
             [sys.executable, SCRIPTS / "connect_client.py", port, tmp_path / "graph.omni"],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=SCRIPTS,
+            timeout=240,
+            env=environment(),
+        )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.spark
+def test_what_a_worker_did_that_died_before_it_could_answer_is_done_once_and_answered(tmp_path: Path) -> None:
+    dies = "sidecar.disarm:after=kill;branch.create:after=kill;branch.delete:after=kill"
+    with server("local[2,3]", OMNIGRAPH_FAILPOINTS=dies) as port:
+        done = subprocess.run(
+            [sys.executable, SCRIPTS / "connect_retries.py", port, tmp_path / "graph.omni"],
             check=False,
             capture_output=True,
             text=True,

@@ -58,10 +58,16 @@ class Branches:
         """One branch. Raises ``BranchNotFound`` when there is none of that name."""
         return open_manifest(self._storage, stored_branch(name)).info
 
-    def create(self, name: str, from_: str = MAIN) -> BranchInfo:
+    def create(self, name: str, from_: str = MAIN, *, request: str | None = None) -> BranchInfo:
         """A branch of that name exists afterwards and shows what ``from_``, a branch or a commit, shows now.
 
         It takes the same time for any graph: no data is copied and no commit is made.
+
+        Args:
+            name: The new branch.
+            from_: A branch or a commit.
+            request: A text that no other creation has. A call that may have succeeded although its answer was lost can be
+                repeated with it: it finds the branch that it has made.
 
         Raises:
             BranchExists: the name is taken, or a folder of a name that is.
@@ -69,13 +75,24 @@ class Branches:
         """
         self._require_writable()
         check_name(name)
+        try:
+            info = self._put(name, from_, request)
+        except BranchExists:
+            made = read_ref(self._storage, name)
+            if request is None or made is None or made.request != request:
+                raise
+            info = made
+        self._begin(info)
+        return info
+
+    def _put(self, name: str, from_: str, request: str | None) -> BranchInfo:
         start = origin(self._storage, from_)
         if start.borrowed:  # its versions begin with the one that is missing
             give_first_version(self._storage, start.info)
             start = origin(self._storage, from_)
         self._make_way(name)
         check_free(name, (info.name for info in self.list()))
-        info = new_branch(name, start.info, start.version, newest_residue(self._storage, name))
+        info = new_branch(name, start.info, start.version, newest_residue(self._storage, name), request)
         try:
             with effect(Failpoint.CREATE_BRANCH):
                 put_ref(self._storage, info)
@@ -86,19 +103,27 @@ class Branches:
         except StorageError:
             if read_ref(self._storage, name) != info:  # the answer was lost, but was the branch?
                 raise
-        self._begin(info)
         return info
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, life: str | None = None) -> None:
         """There is no such branch afterwards, and the name may be used again at once.
 
         Commits that only this branch had are gone with it; what was merged elsewhere stays there.
+
+        Args:
+            name: The branch.
+            life: Which branch of that name, as its ``BranchInfo`` has it. When that one is gone already nothing is left to
+                do, so that a call whose answer was lost can be repeated.
 
         Raises:
             BranchNotFound: there is no such branch.
             BranchHasDescendants: others were made from it; delete them first.
         """
         self._require_writable()
+        if life is not None:
+            standing = read_ref(self._storage, name)
+            if standing is None or standing.life != life:
+                return
         self._delete(self.check_deletable(name))
 
     def delete_merged(self, info: BranchInfo, merged: str) -> None:

@@ -23,6 +23,7 @@ from omnigraph_engine.storage import Storage
 MANIFEST = "__manifest"
 _REFS = f"{MANIFEST}/_refs/branches"
 _RESIDUE = "spark.residue"  # in a ref's metadata: the newest version that was there before the branch
+_REQUEST = "spark.request"  # the request that made the branch
 
 Identifier = tuple[tuple[int, str], ...]
 
@@ -39,6 +40,7 @@ class BranchInfo:
     residue: int | None = (
         None  # versions up to this one were there before, under the same name, and are not the branch's
     )
+    request: str | None = None  # whoever asked for it knows it by this, should the answer be lost
 
     @property
     def life(self) -> str:
@@ -65,7 +67,9 @@ def stored_branch(name: str) -> str | None:
     return None if name == MAIN else name
 
 
-def new_branch(name: str, parent: BranchInfo, parent_version: int, residue: int | None) -> BranchInfo:
+def new_branch(
+    name: str, parent: BranchInfo, parent_version: int, residue: int | None, request: str | None = None
+) -> BranchInfo:
     """A life that nobody has lived yet."""
     return BranchInfo(
         name=name,
@@ -74,18 +78,20 @@ def new_branch(name: str, parent: BranchInfo, parent_version: int, residue: int 
         created_at=int(time.time()),
         identifier=(*parent.identifier, (parent_version, uuid.uuid4().hex)),
         residue=residue,
+        request=request,
     )
 
 
 def put_ref(storage: Storage, info: BranchInfo) -> None:
     """The branch exists afterwards. Raises ``ObjectExists`` when the name is taken."""
+    ours = {_RESIDUE: None if info.residue is None else str(info.residue), _REQUEST: info.request}
     document = {
         "parentBranch": stored_branch(info.parent or MAIN),
         "identifier": {"version_mapping": [list(pair) for pair in info.identifier]},
         "parentVersion": info.parent_version,
         "createAt": info.created_at,
         "manifestSize": 0,  # of a version that is not written yet; nobody reads by it
-        "metadata": {} if info.residue is None else {_RESIDUE: str(info.residue)},
+        "metadata": {key: value for key, value in ours.items() if value is not None},
     }
     storage.put_if_absent(_ref_path(info.name), (json.dumps(document, indent=2) + "\n").encode())
 
@@ -122,7 +128,8 @@ def list_refs(storage: Storage) -> list[BranchInfo]:
 
 
 def _info(name: str, ref: Mapping[str, Any]) -> BranchInfo:
-    residue = (ref.get("metadata") or {}).get(_RESIDUE)
+    metadata = ref.get("metadata") or {}
+    residue = metadata.get(_RESIDUE)
     return BranchInfo(
         name=name,
         parent=ref["parentBranch"] or MAIN,
@@ -130,6 +137,7 @@ def _info(name: str, ref: Mapping[str, Any]) -> BranchInfo:
         created_at=int(ref["createAt"]),
         identifier=tuple((int(version), str(life)) for version, life in ref["identifier"]["version_mapping"]),
         residue=None if residue is None else int(residue),
+        request=metadata.get(_REQUEST),
     )
 
 

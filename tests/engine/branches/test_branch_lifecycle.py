@@ -24,7 +24,7 @@ from branch_scene import (
     meanwhile,
     shown,
 )
-from crash_scene import BEFORE, Faulty, companies, dying, edges, graph_on, people, sidecar_paths
+from crash_scene import AFTER, BEFORE, Faulty, companies, dying, edges, graph_on, people, sidecar_paths
 from lance import LanceDataset
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableAdoption
 from omnigraph_engine.commit.lines import life_of
@@ -44,7 +44,9 @@ from omnigraph_engine.errors import (
 from omnigraph_engine.failpoints import Failpoint
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.lifecycle import open_graph
+from omnigraph_engine.manifest.dataset import open_manifest
 from omnigraph_engine.manifest.publisher import TablePin
+from omnigraph_engine.manifest.refs import BranchInfo
 from omnigraph_engine.write.load import LoadMode
 
 MODES = ("append", "merge", "overwrite")
@@ -70,6 +72,41 @@ def test_a_new_branch_shows_what_its_origin_shows_and_is_listed_after_main(anywh
     assert shown(anywhere, "dev") == shown(anywhere) == ["Ada", "Bob"]
     assert shown(anywhere, "dev", KNOWS) == ["Ada-Bob"]
     assert anywhere.snapshot(branch="dev").commit == anywhere.snapshot().commit
+
+
+def test_a_creation_that_is_repeated_because_its_answer_was_lost_finds_its_own_branch(anywhere: Graph) -> None:
+    info = anywhere.branches.create("dev", request="r1")
+    anywhere.load({"Person": people("Cleo")}, branch="dev")
+    assert anywhere.branches.create("dev", request="r1") == info
+    assert shown(anywhere, "dev") == ["Ada", "Bob", "Cleo"]
+    for other in ("r2", None):
+        with pytest.raises(BranchExists):
+            anywhere.branches.create("dev", request=other)
+    with pytest.raises(BranchExists):
+        anywhere.branches.create("dev/june", request="r1")  # another name is another branch
+
+
+def test_of_two_runs_of_one_creation_at_the_same_time_both_get_the_one_branch(graph: Graph) -> None:
+    made: list[BranchInfo] = []
+    with meanwhile(Failpoint.CREATE_BRANCH, BEFORE, lambda: made.append(graph.branches.create("dev", request="r1"))):
+        info = graph.branches.create("dev", request="r1")
+    assert made == [info] == [graph.branches.get("dev")]
+
+
+def test_a_creation_that_died_half_way_is_completed_by_its_repetition(graph: Graph) -> None:
+    with dying(Failpoint.CREATE_BRANCH, AFTER):
+        graph.branches.create("dev", request="r1")
+    info = graph.branches.create("dev", request="r1")
+    assert graph.branches.get("dev") == info
+    assert not open_manifest(graph.storage, "dev").borrowed
+
+
+def test_a_repeated_creation_of_a_branch_that_was_deleted_meanwhile_makes_another_one(graph: Graph) -> None:
+    first = graph.branches.create("dev", request="r1")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    graph.branches.delete("dev")
+    assert graph.branches.create("dev", request="r1").life != first.life
+    assert shown(graph, "dev") == ["Ada", "Bob"]
 
 
 def test_a_branch_of_a_branch_shows_that_branch(anywhere: Graph) -> None:
@@ -252,6 +289,18 @@ def operations(graph: Graph) -> Iterator[dict[str, int]]:
         stats = handle.io_stats_incremental()
         cost["reads"] += stats.read_iops
         cost["writes"] += stats.write_iops
+
+
+def test_a_deletion_that_is_repeated_because_its_answer_was_lost_leaves_a_later_branch_of_that_name_alone(
+    anywhere: Graph,
+) -> None:
+    first = anywhere.branches.create("dev")
+    for _ in range(2):
+        anywhere.branches.delete("dev", life=first.life)
+        assert branch_names(anywhere) == ["main"]
+    anywhere.branches.create("dev")
+    anywhere.branches.delete("dev", life=first.life)
+    assert branch_names(anywhere) == ["main", "dev"]
 
 
 @pytest.mark.parametrize("lives", [1, 2])

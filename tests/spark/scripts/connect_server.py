@@ -1,4 +1,7 @@
-"""A Spark Connect server on loopback, until its standard input ends. Says its port when it is ready."""
+"""A Spark Connect server on loopback, until its standard input ends. Says its port when it is ready.
+
+Its master is the first argument, local[2] by default.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def free_port() -> int:
 def main() -> None:
     port = free_port()
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(sys.argv[1] if len(sys.argv) > 1 else "local[2]")
         .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         .config("spark.connect.grpc.binding.address", "127.0.0.1")
         .config("spark.connect.grpc.binding.port", str(port))
