@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from omnigraph_engine.branches.ancestry import by_id, nearest_common
+from omnigraph_engine.branches.ancestry import ancestors, by_id, nearest_common
 from omnigraph_engine.branches.conflicts import ConflictList, report
 from omnigraph_engine.branches.plan import MergePlan, TableMerge
 from omnigraph_engine.branches.rules import check_crosswise, check_together
@@ -26,6 +26,7 @@ from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import WriterKind
 from omnigraph_engine.commit.transaction import WriteTransaction, capture, while_it_lives
 from omnigraph_engine.errors import (
+    CommitNotFound,
     InvalidArgument,
     MergeConflict,
     OperationUndone,
@@ -217,7 +218,32 @@ class Merge:
         if any(commit.merged_parent_id not in (None, *known) for commit in known.values()):
             for manifest in living_manifests(self._storage):
                 known |= by_id(manifest.commits())
-        return {**_former_commits(known.values()), **known}
+        return self._with_former(known, target.state.head.commit_id)
+
+    def _with_former(self, known: dict[str, GraphCommit], target_head: str) -> dict[str, GraphCommit]:
+        """The same with the commits of deleted branches. What such a branch had is read where only one side contains it: a
+        commit that both have on ways of their own may be hidden there, and what both share as a whole is common anyway.
+        """
+        read: set[str] = set()
+        while True:
+            history = {**_former_commits(known.values()), **known}
+            source_head = self._source.state.head.commit_id
+            apart = ancestors(source_head, history) ^ ancestors(target_head, history)
+            unread = {
+                merge.merged_parent_id: merge.extra["merge"]
+                for merge in map(history.get, apart)
+                if merge is not None and merge.merged_parent_id is not None and "merge" in merge.extra
+            }
+            unread = {merged: told for merged, told in unread.items() if merged not in known and merged not in read}
+            if not unread:
+                return history
+            for merged, told in unread.items():
+                read.add(merged)
+                try:
+                    former = open_former(self._storage, stored_branch(told["source"]), int(told["source_version"]))
+                    known = {**by_id(former.commits()), **known}
+                except CommitNotFound:  # it was cleaned up; what the merge itself tells must do
+                    continue
 
     def _manifest_of(self, commit_id: str, history: Mapping[str, GraphCommit]) -> Manifest:
         """The graph as it was at a commit, whose branch may have been deleted since."""

@@ -266,6 +266,26 @@ def test_a_branch_that_took_main_in_is_merged_in_full_however_many_versions_main
     assert set(state(graph, "main")["Team"]) == {*on_dev["Team"], "afterwards"}
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_the_nearest_common_commit_is_found_also_on_a_branch_that_was_deleted(graph: Graph, deleted: bool) -> None:  # noqa: FBT001
+    graph.branches.create("other")
+    graph.load({"Person": person("a", first="changed")}, branch="dev", mode="merge")
+    common = graph.snapshot(branch="dev").commit.id
+    graph.merge("dev", into="other")
+    graph.load({"Person": names("on other")}, branch="other")
+    graph.load({"Person": person("a")}, branch="dev", mode="merge")
+    graph.merge("dev")
+    if deleted:
+        graph.branches.delete("dev")
+
+    merged = graph.merge("other")
+
+    assert merged.base_commit == common
+    people = state(graph, "main")["Person"]
+    assert people.keys() == {"a", "b", "c", "on other"}
+    assert people["a"]["first"] is None  # dev took its change back after other had it
+
+
 def test_a_change_back_after_crosswise_merges_is_not_lost_but_told(graph: Graph) -> None:
     """Two bases: one knows the change, the other the change back, and neither is the later one."""
     graph.branches.create("m")
