@@ -105,8 +105,9 @@ def row_changes(before: Table, after: Table) -> RowChanges:
 def rows_at(table: Table, addresses: Addresses, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a table at these addresses, which are in order: these columns and ``ROW``."""
     numbers, starts = np.unique(addresses >> np.uint64(32), return_index=True)
-    for number, found in zip(numbers.tolist(), np.split(addresses, starts[1:]), strict=True):
-        yield from _addressed(table, number, found, [*columns, *ROW])
+    ends = [*starts[1:], len(addresses)]
+    for number, start, end in zip(numbers.tolist(), starts, ends, strict=False):
+        yield from _addressed(table, number, addresses[start:end], [*columns, *ROW])
 
 
 def parting(storage: Storage, one: TableRef, other: TableRef) -> int:
