@@ -53,7 +53,7 @@ def check_together(plan: MergePlan) -> None:
             plan.view.read(key)  # what it holds decides, so it must not have moved when the merge becomes visible
         for role, node_key in nodes:
             _check_orphans(plan, kind, role, node_key)
-        if kind.table_key in plan.staged and (kind.cardinality.min or kind.cardinality.max is not None):
+        if kind.cardinality.min or kind.cardinality.max is not None:
             _check_cardinality(plan, kind)
 
 
@@ -205,19 +205,27 @@ def _with_text(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _check_cardinality(plan: MergePlan, edge: EdgeType) -> None:
-    """Sources whose edges both sides touched: how many each has once both are together."""
+    """Nodes that both sides touched, or edges from them: how many edges each has once both are together."""
     key, node_key = edge.table_key, f"node:{edge.from_type}"
-    weights = chain(
-        (_weighed(batch["src"], 1) for batch in plan.put(key, ["src"])),
-        (_weighed(batch["src"], -1) for batch in plan.gone(key, ["src"])),
+    edges, nodes = plan.by_target(key), plan.by_target(node_key)
+    weights: Iterator[pa.RecordBatch] = (_weighed(batch["id"], 0) for batch in plan.put(node_key, ["id"]))
+    if key not in plan.adopted:
+        added = (_weighed(batch["src"], 1) for batch in plan.put(key, ["src"]))
+        weights = chain(weights, added, (_weighed(batch["src"], -1) for batch in plan.gone(key, ["src"])))
+    elif nodes.rows:  # else the target touched neither edges nor nodes
+        changes = plan.by_source(key)
+        weights = chain(
+            weights, (_weighed(batch["src"], 0) for batch in chain(changes.lost(["src"]), changes.came(["src"])))
+        )
+    here = chain(
+        keys_of(chain(edges.lost(["src"]), edges.came(["src"])), "src"),
+        keys_of(nodes.came(["id"]), "id"),
     )
-    here = plan.by_target(key)
-    touched = rows_with(weights, keys_of(chain(here.lost(["src"]), here.came(["src"])), "src"), _WEIGHED)
-    broken = _broken(edge, plan.view.table(key), touched)
+    broken = _broken(edge, plan.table_after(key), rows_with(weights, here, _WEIGHED))
     # A node that is gone needs no edges.
     few = _Few()
-    nodes = chain(few.scan(plan.table_after(node_key), "id"), keys_of(plan.put(node_key, ["id"]), "id"))
-    for offending in rows_without(rows_with(few.passing(broken), nodes, _WEIGHED), _removed(plan, node_key), _WEIGHED):
+    there = chain(few.scan(plan.table_after(node_key), "id"), keys_of(plan.put(node_key, ["id"]), "id"))
+    for offending in rows_without(rows_with(few.passing(broken), there, _WEIGHED), _removed(plan, node_key), _WEIGHED):
         plan.conflicts.add(
             ConflictKind.CARDINALITY,
             edge.name,
