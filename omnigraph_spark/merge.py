@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from omnigraph_spark import verbs
 from omnigraph_spark.calls import Host, decoded, encode
 
-JOB_ROWS = 500_000  # rows of a table that have to be read: so many take longer here than a job does
+JOB_ROWS = 500_000  # rows of a table that have to be read: for about so many a job costs less than reading them here
 ROWS_PER_PART = 100_000  # about as many rows are read for each task that stages
 MOST_PARTS = 256
 BUCKETS_PER_PART = 16  # of which a task holds one at a time

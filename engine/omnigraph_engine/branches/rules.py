@@ -207,25 +207,22 @@ def _with_text(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 def _check_cardinality(plan: MergePlan, edge: EdgeType) -> None:
     """Nodes that both sides touched, or edges from them: how many edges each has once both are together."""
     key, node_key = edge.table_key, f"node:{edge.from_type}"
-    edges, nodes = plan.by_target(key), plan.by_target(node_key)
-    weights: Iterator[pa.RecordBatch] = (_weighed(batch["id"], 0) for batch in plan.put(node_key, ["id"]))
-    if key not in plan.adopted:
-        added = (_weighed(batch["src"], 1) for batch in plan.put(key, ["src"]))
-        weights = chain(weights, added, (_weighed(batch["src"], -1) for batch in plan.gone(key, ["src"])))
-    elif nodes.rows:  # else the target touched neither edges nor nodes
-        changes = plan.by_source(key)
-        weights = chain(
-            weights, (_weighed(batch["src"], 0) for batch in chain(changes.lost(["src"]), changes.came(["src"])))
-        )
-    here = chain(
-        keys_of(chain(edges.lost(["src"]), edges.came(["src"])), "src"),
-        keys_of(nodes.came(["id"]), "id"),
-    )
+    added = (_weighed(batch["src"], 1) for batch in plan.put(key, ["src"]))
+    weights = chain(added, (_weighed(batch["src"], -1) for batch in plan.gone(key, ["src"])))
+    edges = plan.by_target(key)
+    here = keys_of(chain(edges.lost(["src"]), edges.came(["src"])), "src")
+    if edge.cardinality.min:  # a node that one side has kept may lack edges that the other has deleted
+        nodes = plan.by_target(node_key)
+        there = keys_of(plan.put(node_key, ["id"]), "id")
+        if key in plan.adopted and nodes.rows:
+            there = chain(there, keys_of(plan.by_source(key).lost(["src"]), "src"))
+        weights = chain(weights, (_weighed(batch.column(0), 0) for batch in there))
+        here = chain(here, keys_of(nodes.came(["id"]), "id"))
     broken = _broken(edge, plan.table_after(key), rows_with(weights, here, _WEIGHED))
     # A node that is gone needs no edges.
     few = _Few()
-    there = chain(few.scan(plan.table_after(node_key), "id"), keys_of(plan.put(node_key, ["id"]), "id"))
-    for offending in rows_without(rows_with(few.passing(broken), there, _WEIGHED), _removed(plan, node_key), _WEIGHED):
+    living = chain(few.scan(plan.table_after(node_key), "id"), keys_of(plan.put(node_key, ["id"]), "id"))
+    for offending in rows_without(rows_with(few.passing(broken), living, _WEIGHED), _removed(plan, node_key), _WEIGHED):
         plan.conflicts.add(
             ConflictKind.CARDINALITY,
             edge.name,

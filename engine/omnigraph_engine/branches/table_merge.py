@@ -29,7 +29,7 @@ from omnigraph_engine.tables.patch import Patch, locate, stage_patches
 from omnigraph_engine.tables.table import Table
 from omnigraph_engine.tables.upsert import NOWHERE, Addresses, UpsertPart, leave_addresses
 
-_CAME = pa.field("came", pa.bool_())
+_CAME = pa.field("#came", pa.bool_())  # no property can have this name
 
 Pairs = Iterable[tuple[pa.Table, Iterable[pa.RecordBatch]]]  # of rows of the source and of the target
 

@@ -249,6 +249,17 @@ class TestTheMergeAsAWhole:
         shown = {row["id"]: row["mail"] for row in graph.snapshot().table("Person").to_arrow().to_pylist()}
         assert shown == {"a": "rival", **dict.fromkeys("bcdm")}
 
+    def test_a_property_may_have_the_name_of_what_a_merge_notes_itself(self, tmp_path: Path) -> None:
+        graph = Graph.create(tmp_path / "came", "node Guest { name: String @key  came: Bool?  origin: String? }")
+        guests = {"name": ["a", "b"], "came": [True, False], "origin": ["x", "y"]}
+        graph.load({"Guest": pa.table(guests)})
+        graph.branches.create("dev")
+        graph.load({"Guest": pa.table({"name": ["a"], "came": [False], "origin": ["z"]})}, mode="merge", branch="dev")
+        graph.load({"Guest": pa.table({"name": ["b"], "came": [True], "origin": ["y"]})}, mode="merge")
+        graph.merge("dev")
+        shown = {row["id"]: (row["came"], row["origin"]) for row in state(graph, "main")["Guest"].values()}
+        assert shown == {"a": (False, "z"), "b": (True, "y")}
+
     def test_a_small_table_is_merged_where_the_merge_is_begun(self, graph: Graph) -> None:
         graph.load({"Person": names("d")}, branch="dev")
         graph.load({"Person": names("m")})
