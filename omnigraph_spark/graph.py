@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
 
-from omnigraph_engine.branches.merge import MergeOutcome, MergeResult, OnConflict
+from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome, MergeResult, OnConflict
 from omnigraph_engine.branches.plan import TableMerge
 from omnigraph_engine.errors import UnknownType, did_you_mean
 from omnigraph_engine.graph import Graph as EngineGraph
@@ -27,6 +27,7 @@ from omnigraph_spark import verbs
 from omnigraph_spark.calls import Host, host
 from omnigraph_spark.diff import TableChanges, diff_frame
 from omnigraph_spark.frames import default_partition_rows, scan_frame
+from omnigraph_spark.merge import merge
 from omnigraph_spark.options import MAX_ROWS_PER_FILE
 from omnigraph_spark.transaction import Transaction
 
@@ -368,6 +369,8 @@ class Graph:
     ) -> Merged:
         """What ``source`` did since the two branches parted is in ``into`` too, as one commit with two parents.
 
+        Entities are compared by Spark's tasks where there are many, else in the process that commits.
+
         Args:
             source: The branch to merge, as it is now.
             into: The branch that gets the commit.
@@ -382,15 +385,8 @@ class Graph:
         Raises:
             MergeConflict: the sides contradict each other; nothing was changed. Its ``conflicts`` are an Arrow table.
         """
-        options = {
-            "actor": actor,
-            "message": message,
-            "dry_run": dry_run,
-            "delete_branch": delete_branch,
-            "on_conflict": on_conflict,
-            "granularity": granularity,
-        }
-        return Merged(self._spark, self._host.call(verbs.merge, source, into, options))
+        options = MergeOptions(actor, message, dry_run, delete_branch, on_conflict, granularity)
+        return Merged(self._spark, merge(self._spark, self._host, source, into, options))
 
     def diff(self, from_: str, to: str | None = None) -> Diff:
         """What is different in ``to`` (this graph's branch by default) against ``from_``; each is a branch or a commit."""

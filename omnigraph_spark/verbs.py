@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from omnigraph_engine.branches.merge import MergeResult
+from omnigraph_engine.branches.merge import Merge, MergeOptions, MergeResult
+from omnigraph_engine.branches.table_merge import MergePart, TableWork
 from omnigraph_engine.graph import Graph, GraphSchema
 from omnigraph_engine.maintenance.cleanup import CleanupReport
 from omnigraph_engine.manifest.audit import RecoveryRecord
@@ -76,8 +77,22 @@ def delete_branch(graph: Graph, name: str, life: str) -> None:
     graph.branches.delete(name, life=life)
 
 
-def merge(graph: Graph, source: str, into: str, options: Mapping[str, Any]) -> MergeResult:
-    return graph.merge(source, into, **options)
+MergeStep = MergeResult | tuple[Merge, dict[str, TableWork]]
+
+
+def begin_merge(graph: Graph, source: str, into: str, options: MergeOptions, elsewhere: int) -> MergeStep:
+    merge = graph.begin_merge(source, into, options)
+    return _step(merge, merge.begin(elsewhere=elsewhere))
+
+
+def go_on_with_merge(
+    _graph: Graph, merge: Merge, parts: Mapping[str, Sequence[MergePart]], elsewhere: int
+) -> MergeStep:
+    return _step(merge, merge.go_on(parts, elsewhere=elsewhere))
+
+
+def _step(merge: Merge, step: MergeResult | dict[str, TableWork]) -> MergeStep:
+    return step if isinstance(step, MergeResult) else (merge, step)
 
 
 def diff(graph: Graph, from_: str, to: str) -> dict[str, TableChanges]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from omnigraph_engine.branches.branches import Branches, origin
 from omnigraph_engine.branches.diff import GraphDiff, diff
-from omnigraph_engine.branches.merge import Merge, MergeResult, OnConflict
+from omnigraph_engine.branches.merge import Merge, MergeOptions, MergeResult, OnConflict
 from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.errors import InvalidArgument, ReadOnlyGraph, UnknownType, did_you_mean
 from omnigraph_engine.history import Commits, manifest_at
@@ -247,25 +247,15 @@ class Graph:
         Raises:
             MergeConflict: the sides contradict each other; nothing was changed. Its ``conflicts`` are data.
         """
+        options = MergeOptions(actor, message, dry_run, delete_branch, on_conflict, granularity)
+        return self.begin_merge(source, into, options).run()
+
+    def begin_merge(self, source: str, into: str, options: MergeOptions) -> Merge:
+        """A merge in steps, for workers that merge entities and a coordinator that commits; see ``Merge``."""
         self._require_writable()
-        merge = Merge(
-            self._storage,
-            self._contract,
-            source,
-            into,
-            actor=actor,
-            message=message,
-            on_conflict=on_conflict,
-            granularity=granularity,
-            lease=self._options.lease,
-            recovery=self._recovery,
+        return Merge(
+            self._storage, self._contract, source, into, options, lease=self._options.lease, recovery=self._recovery
         )
-        if delete_branch:
-            self.branches.check_deletable(source)
-        result = merge.run(dry_run=dry_run)
-        if delete_branch and not dry_run:
-            self.branches.delete_merged(merge.source, result.source_commit)
-        return result
 
     def diff(self, from_: str, to: str = MAIN) -> GraphDiff:
         """What is different in ``to`` against ``from_``; each is a branch or a commit."""

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from omnigraph_engine.branches.merge import MergeOutcome
+from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome
 from omnigraph_engine.branches.plan import TableAction
 from omnigraph_engine.errors import (
     BranchExists,
     BranchHasDescendants,
     BranchNotFound,
+    GraphDamaged,
     InvalidArgument,
     MergeConflict,
     MissingEndpoint,
@@ -25,8 +29,10 @@ from omnigraph_engine.errors import (
     UnknownType,
 )
 from omnigraph_engine.graph import Graph as EngineGraph
+from omnigraph_engine.tables.table import Table
 from pyspark.sql import DataFrame, Row, SparkSession
 
+import omnigraph_spark.merge as spark_merge
 from omnigraph_spark import Graph
 
 KINDS = """
@@ -285,6 +291,20 @@ def test_a_diff_shows_nothing_of_rows_that_were_rewritten_with_equal_values(peop
 # -- merging ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["in the committing process", "by jobs"])
+def merging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merges are made in each of the two ways; by jobs, every table in several parts."""
+    if request.param == "by jobs":
+        by_jobs(monkeypatch)
+
+
+def by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_merge, "JOB_ROWS", 0)
+    monkeypatch.setattr(spark_merge, "ROWS_PER_PART", 1)
+    monkeypatch.setattr(spark_merge, "MOST_PARTS", 3)
+
+
+@pytest.mark.usefixtures("merging")
 def test_a_merge_into_a_branch_that_stood_still_adopts_tables_and_a_dry_run_changes_nothing(
     people: Graph, graph: EngineGraph
 ) -> None:
@@ -304,6 +324,7 @@ def test_a_merge_into_a_branch_that_stood_still_adopts_tables_and_a_dry_run_chan
     assert [branch.name for branch in people.branches.list()] == ["main"]
 
 
+@pytest.mark.usefixtures("merging")
 def test_a_merge_of_branches_that_both_moved_has_the_changes_of_both(
     spark: SparkSession, people: Graph, graph: EngineGraph
 ) -> None:
@@ -320,6 +341,7 @@ def test_a_merge_of_branches_that_both_moved_has_the_changes_of_both(
     assert people.diff("main", "dev").table("Person").count() == 0
 
 
+@pytest.mark.usefixtures("merging")
 def test_conflicts_are_a_dataframe_of_a_dry_run_and_otherwise_an_error_that_changes_nothing(
     people: Graph, graph: EngineGraph
 ) -> None:
@@ -342,6 +364,7 @@ def test_conflicts_are_a_dataframe_of_a_dry_run_and_otherwise_an_error_that_chan
     assert (len(people.commits.list()), ages(people.read("Person"))) == (3, {"Ada": 37, "Bob": 40, "Cy": 5})
 
 
+@pytest.mark.usefixtures("merging")
 def test_a_merge_takes_the_winner_for_each_type(people: Graph, graph: EngineGraph) -> None:
     for branch, age, year in (("main", 37, 2001), ("dev", 38, 2002)):
         since = pa.array([date(year, 1, 1)], pa.date32())
@@ -363,6 +386,7 @@ def test_a_merge_takes_the_winner_for_each_type(people: Graph, graph: EngineGrap
     assert people.read("Knows", filter="id = 'k'").collect()[0]["since"] == date(2001, 1, 1)
 
 
+@pytest.mark.usefixtures("merging")
 def test_a_merge_by_property_keeps_what_each_side_changed(spark: SparkSession, tmp_path: Path) -> None:
     graph = Graph.create(spark, tmp_path / "g.omni", "node Person { name: String @key  age: I32?  city: String? }")
 
@@ -377,3 +401,170 @@ def test_a_merge_by_property_keeps_what_each_side_changed(spark: SparkSession, t
     assert graph.merge("dev", dry_run=True).outcome is MergeOutcome.CONFLICTS
     assert graph.merge("dev", granularity="property").outcome is MergeOutcome.MERGED
     assert graph.read("Person", columns=["age", "city"]).collect() == [Row(age=37, city="Turin")]
+
+
+def test_a_merge_by_jobs_finds_every_kind_of_conflict_and_leaves_nothing_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = """
+    node Person { name: String @key  mail: String? @unique }
+    node Team { name: String @key }
+    edge Leads: Person -> Team @card(0..1)
+    """
+    graph = EngineGraph.create(tmp_path / "g.omni", schema)
+
+    def put(branch: str, people: dict[str, str | None], edges: dict[str, tuple[str, str]]) -> None:
+        mails = pa.table({"name": list(people), "mail": pa.array(people.values(), pa.string())})
+        ends = {"src": [ends[0] for ends in edges.values()], "dst": [ends[1] for ends in edges.values()]}
+        graph.load({"Person": mails, "Leads": pa.table({"id": list(edges), **ends})}, mode="merge", branch=branch)
+
+    graph.load({"Team": pa.table({"name": ["t", "u"]})})
+    put("main", dict.fromkeys("abcdef"), {"1": ("e", "t")})
+    graph.branches.create("dev")
+    put("dev", {"a": "1", "m": "2", "b": "same"}, {"2": ("c", "t"), "4": ("d", "t")})
+    put("main", {"a": "3", "m": "4", "n": "same"}, {"3": ("c", "u")})
+    there = {"name": list("abcdem"), "mail": ["1", "same", None, None, None, "2"]}  # without f
+    graph.load({"Person": pa.table(there)}, mode="overwrite", branch="dev")
+    here = {"name": list("abcefmn"), "mail": ["3", None, None, None, "5", "4", "same"]}  # without d
+    graph.load({"Person": pa.table(here)}, mode="overwrite")
+    expected = graph.merge("dev", dry_run=True).conflicts
+    kinds = ["cardinality", "delete against update", "divergent insert", "divergent update", "orphan edge", "unique"]
+    assert sorted(set(expected["kind"].to_pylist())) == kinds
+    before = graph.storage.list()
+    by_jobs(monkeypatch)
+    merged = Graph.open(spark, graph.uri)
+    assert merged.merge("dev", dry_run=True).result.conflicts.equals(expected)
+    with pytest.raises(MergeConflict) as refused:
+        merged.merge("dev")
+    assert refused.value.conflicts.equals(expected)
+    assert graph.storage.list() == before
+
+
+def test_a_merge_by_jobs_takes_every_type_bit_for_bit(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values of which Spark has no type, nulls, empty lists and texts, numbers that compare unlike they look."""
+    full = {
+        "text": "\U0001f600 \x00",
+        "kind": "round",
+        "flag": True,
+        "i32": -(2**31),
+        "i64": 2**63 - 1,
+        "u32": 2**32 - 1,
+        "u64": 2**64 - 1,
+        "f32": -0.0,
+        "f64": 0.1,
+        "day": "2026-01-02",
+        "moment": "2026-01-01T10:00:00.002Z",
+        "raw": "base64:AAI=",
+        "near": [1.0, -0.0],
+        "words": ["", "b"],
+        "many": [2**64 - 1],
+        "moments": ["2026-01-01T10:00:00.001Z"],
+    }
+    empty = {"text": "", "raw": "base64:", "words": [], "many": [], "moments": []}
+
+    def lines(things: dict[str, dict[str, Any]]) -> list[str]:
+        return [json.dumps({"type": "Thing", "data": {"name": name, **data}}) for name, data in things.items()]
+
+    def make(folder: str) -> EngineGraph:
+        graph = EngineGraph.create(tmp_path / folder, KINDS)
+        graph.load_jsonl(lines({"to full": {}, "to empty": full, "to nothing": full, "kept": full, "gone": full}))
+        graph.branches.create("dev")
+        graph.load_jsonl(lines({"kept": empty, "here": full}), mode="merge")
+        theirs = {
+            "to full": full,
+            "to empty": empty,
+            "to nothing": {},
+            "kept": full,
+            "new": full,
+            "new and empty": empty,
+        }
+        graph.load_jsonl(lines(theirs), mode="overwrite", branch="dev")
+        nan = pa.table({"name": ["nan"], "f32": pa.array([math.nan], pa.float32()), "f64": [math.nan]})
+        graph.load({"Thing": nan}, branch="dev")
+        return graph
+
+    expected, merged = make("expected"), make("merged")
+    expected.merge("dev")
+    by_jobs(monkeypatch)
+    result = Graph.open(spark, merged.uri).merge("dev")
+    thing = result.tables["node:Thing"]
+    assert (thing.inserted, thing.updated, thing.deleted, thing.rows) == (3, 3, 1, 8)
+
+    def shown(graph: EngineGraph) -> str:
+        table = graph.snapshot().table("Thing").to_arrow().sort_by("id")
+        return repr(
+            [
+                [column.to_pylist(), column.cast(pa.int64()).to_pylist() if pa.types.is_date64(column.type) else None]
+                for column in table.columns
+            ]
+        )
+
+    assert shown(merged) == shown(expected)
+    row_ids = [
+        dict(
+            zip(
+                *graph.snapshot().table("Thing").table.scan(["id", "_rowid"]).read_all().to_pydict().values(),
+                strict=True,
+            )
+        )
+        for graph in (expected, merged)
+    ]
+    assert all(row_ids[0][name] == row_ids[1][name] for name in ("to full", "to empty", "to nothing", "kept", "here"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_ways_of_merging_make_the_same_of_random_histories(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    random = Random(seed)  # noqa: S311 - not a secret
+    kinds = ("Person", "Company")
+    history = []
+    for branch in ("main", "dev", "main", "dev", "main"):
+        for kind in kinds:
+            names = random.sample(range(40), random.randint(1, 25))
+            mode = random.choice(["merge", "merge", "overwrite"])
+            history.append((branch, kind, mode, {f"{kind}-{name}": random.randint(0, 2) for name in names}))
+    options: dict[str, Any] = {
+        "on_conflict": random.choice(["ours", "theirs"]),
+        "granularity": random.choice(["row", "property"]),
+    }
+    schema = "node Person { name: String @key  age: I32?  more: I32? }\nnode Company { name: String @key  age: I32?  more: I32? }"
+
+    def make(folder: str) -> EngineGraph:
+        graph = EngineGraph.create(tmp_path / folder, schema)
+        for place, (branch, kind, mode, values) in enumerate(history):
+            if place == len(kinds):
+                graph.branches.create("dev")
+            ages = pa.array(values.values(), pa.int32())
+            given = {"name": list(values), "age": ages, "more": ages if place % 4 else pa.nulls(len(ages), pa.int32())}
+            graph.load({kind: pa.table(given)}, mode=mode, branch=branch)
+        return graph
+
+    expected, merged = make("expected"), make("merged")
+    by_jobs(monkeypatch)
+    spark_graph = Graph.open(spark, merged.uri)
+    for one, other in (("dev", "main"), ("main", "dev")):
+        here, by_job = expected.merge(one, other, **options), spark_graph.merge(one, other, **options).result
+        assert (by_job.outcome, by_job.tables) == (here.outcome, here.tables)
+        assert by_job.resolved.equals(here.resolved)
+        for kind in kinds:
+            tables = [graph.snapshot(branch=other).table(kind).to_arrow().sort_by("id") for graph in (expected, merged)]
+            assert tables[0].equals(tables[1])
+
+
+def test_an_error_of_a_task_is_raised_as_it_is(
+    spark: SparkSession, people: Graph, graph: EngineGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.load({"Person": rows(Ada=37)}, mode="merge")
+    graph.load({"Person": rows(Bob=41)}, mode="merge", branch="dev")
+    by_jobs(monkeypatch)
+    for table in ("before", "after"):  # a version that is not there any more is what a reader finds after a cleanup
+        work = graph.begin_merge("dev", "main", MergeOptions()).begin(elsewhere=0)
+        assert isinstance(work, dict)
+        by_source = work["node:Person"].by_source
+        gone = Table(graph.storage, replace(getattr(by_source, table).ref, version=99))
+        with pytest.raises(GraphDamaged, match="version 99"):
+            spark_merge.run_job(spark, replace(work["node:Person"], by_source=replace(by_source, **{table: gone})))
+    assert people.merge("dev").outcome is MergeOutcome.MERGED

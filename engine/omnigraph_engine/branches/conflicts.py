@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -37,10 +37,17 @@ Rows = Sequence[dict[str, Any] | None]
 
 
 class ConflictList:
-    """Conflicts as they are found."""
+    """Conflicts as they are found. They are all kept in memory: whoever merges is told every one."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Each conflict, by the columns of ``SCHEMA``; plain data that ``extend`` takes elsewhere."""
+        return iter(self._rows)
+
+    def extend(self, conflicts: Iterable[dict[str, Any]]) -> None:
+        self._rows += conflicts
 
     def add(
         self,

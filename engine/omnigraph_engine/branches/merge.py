@@ -3,13 +3,16 @@
 The base is the nearest commit that both contain. A table that only the source changed is adopted as the source has it, by
 name alone. A table that both changed is merged by entity: what the source did since the base is staged on top of what the
 target has. Conflicts are data; as long as one is unresolved nothing is committed.
+
+``Merge.run`` does all of it in this process. With ``begin`` and ``go_on`` workers elsewhere merge the entities of large tables.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -17,9 +20,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from omnigraph_engine.branches.ancestry import ancestors, by_id, nearest_common
+from omnigraph_engine.branches.branches import Branches
 from omnigraph_engine.branches.conflicts import ConflictList, report
 from omnigraph_engine.branches.plan import MergePlan, TableMerge
 from omnigraph_engine.branches.rules import check_crosswise, check_together
+from omnigraph_engine.branches.table_merge import MergePart, TableWork
 from omnigraph_engine.branches.three_way import Granularity, Resolution
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock
 from omnigraph_engine.commit.recovery import Recovery
@@ -37,6 +42,7 @@ from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_f
 from omnigraph_engine.manifest.refs import BranchInfo, read_ref, stored_branch
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.contract import SchemaContract
+from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.storage import Storage
 
 ATTEMPTS = 20
@@ -71,10 +77,37 @@ class MergeResult:
 
 OnConflict = str | Mapping[str, str]
 _Choice = TypeVar("_Choice", Resolution, Granularity)
+_Step = TypeVar("_Step")
+_MOVED = (VersionConflict, PublishContention, OperationUndone)  # others were faster: what was planned holds no more
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What one attempt was captured with."""
+
+    plan: MergePlan
+    base_id: str
+    target_head: str
+    other_bases: tuple[Manifest, ...]
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """What is asked of a merge; ``Graph.merge`` says what each means."""
+
+    actor: str | None = None
+    message: str | None = None
+    dry_run: bool = False
+    delete_branch: bool = False
+    on_conflict: OnConflict = "fail"
+    granularity: str = "row"
 
 
 class Merge:
-    """One merge: the source's commit is captured once; the target is captured anew for each attempt."""
+    """One merge: the source's commit is captured once; the target is captured anew for each attempt.
+
+    It may be pickled between two steps: whoever unpickles it may take the next one.
+    """
 
     def __init__(
         self,
@@ -82,11 +115,8 @@ class Merge:
         contract: SchemaContract,
         source: str,
         into: str,
+        options: MergeOptions,
         *,
-        actor: str | None,
-        message: str | None,
-        on_conflict: OnConflict,
-        granularity: str,
         lease: float,
         recovery: Recovery,
     ) -> None:
@@ -98,16 +128,18 @@ class Merge:
         self.source = self._source.info
         self._source_name, self._target_name = source, into
         self._target_life: BranchInfo | None = None  # as the first attempt found it
-        self._actor = actor
-        self._message = message
-        self._types = {table.table_key: table for table in contract.accepted.catalog.table_types()}
-        self._resolutions = self._chosen(on_conflict)
-        self._granularity = _option(Granularity, "granularity", granularity)
+        self._options = options
+        self._resolutions = self._chosen(options.on_conflict)
+        self._granularity = _option(Granularity, "granularity", options.granularity)
         self._lease = lease
         self._recovery = recovery
         self._clock = PhaseClock()
+        self._attempts = 0
+        self._under_way: _Attempt | None = None
+        if options.delete_branch:
+            self._branches.check_deletable(source)
 
-    def run(self, *, dry_run: bool) -> MergeResult:
+    def run(self) -> MergeResult:
         """The merge is visible as one commit with two parents when this returns, unless there was nothing to do.
 
         Raises:
@@ -115,63 +147,130 @@ class Merge:
             BranchNotFound: one of the branches was deleted meanwhile; nothing was committed.
             VersionConflict, PublishContention, OperationUndone: the target kept moving; nothing was committed.
         """
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return self._attempt(dry_run=dry_run)
-            except (VersionConflict, PublishContention, OperationUndone):  # noqa: PERF203 - each attempt is a commit
-                if attempt == ATTEMPTS or self._source_is_gone():
-                    raise
-                time.sleep(random.uniform(0, min(0.2, 0.01 * 2 ** min(attempt, 6))))  # noqa: S311 - jitter
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return self._concluded(self._persist(lambda: self._prepare() or self._finish({})))
 
-    def _attempt(self, *, dry_run: bool) -> MergeResult:
+    def begin(self, *, elsewhere: int) -> MergeResult | dict[str, TableWork]:
+        """As ``run``, if of no table so many rows are to be read as ``elsewhere`` says. Otherwise nothing has happened yet.
+
+        Returns:
+            The result; or, by table key, what workers elsewhere are to do. The parts that they make ``go_on`` takes.
+        """
+        return self._concluded(self._persist(lambda: self._prepare() or self._works(elsewhere) or self._finish({})))
+
+    def go_on(self, parts: Mapping[str, Sequence[MergePart]], *, elsewhere: int) -> MergeResult | dict[str, TableWork]:
+        """The merge, with these parts. When the target has moved meanwhile they are void, and this is as ``begin``."""
+        try:
+            result = self._finish(parts)
+        except _MOVED as error:
+            self._give_way(error)
+            return self.begin(elsewhere=elsewhere)
+        return self._concluded(result)
+
+    def _concluded(self, step: _Step) -> _Step:
+        if isinstance(step, MergeResult) and self._options.delete_branch and not self._options.dry_run:
+            self._branches.delete_merged(self.source, step.source_commit)
+        return step
+
+    def _persist(self, attempt: Callable[[], _Step]) -> _Step:
+        while True:
+            try:
+                return attempt()
+            except _MOVED as error:  # noqa: PERF203 - each attempt is a commit
+                self._give_way(error)
+
+    def _give_way(self, error: Exception) -> None:
+        """Lets others go first, or raises when that has no end or no point."""
+        if self._attempts >= ATTEMPTS or self._source_is_gone():
+            raise error
+        time.sleep(random.uniform(0, min(0.2, 0.01 * 2 ** min(self._attempts, 6))))  # noqa: S311 - jitter
+
+    def _prepare(self) -> MergeResult | None:
+        """Captures what the next attempt is made on. Returns the result when there is nothing to merge."""
+        self._attempts += 1
         branch = stored_branch(self._target_name)
-        if not dry_run:
+        if not self._options.dry_run:
             with self._clock.phase("wait"):
                 self._recovery.barrier(branch, frozenset(self._types))
         with self._clock.phase("capture"):
             view = capture(self._storage, self._contract, branch, life=self._target_life)
         self._target_life = view.manifest.info
-        with while_it_lives(self._storage, self.source), while_it_lives(self._storage, view.manifest.info):
-            return self._merged(view, dry_run=dry_run)
+        with self._while_both_live(view):
+            with self._clock.phase("capture"):
+                history = self._history(view.manifest)
+                source_head, target_head = self._source.state.head.commit_id, view.state.head.commit_id
+                base_id, *other_bases = nearest_common(source_head, target_head, history)
+            if base_id == source_head:
+                return self._result(MergeOutcome.UP_TO_DATE, base_id)
+            with self._clock.phase("plan"):
+                plan = MergePlan(
+                    view,
+                    base=self._manifest_of(base_id, history),
+                    source=self._source,
+                    resolutions=self._resolutions,
+                    granularity=self._granularity,
+                )
+                plan.make()
+                others = tuple(self._manifest_of(other, history) for other in other_bases)
+        self._under_way = _Attempt(plan, base_id, target_head, others)
+        return None
 
-    def _merged(self, view: WriteTransaction, *, dry_run: bool) -> MergeResult:
-        with self._clock.phase("capture"):
-            history = self._history(view.manifest)
-            source_head, target_head = self._source.state.head.commit_id, view.state.head.commit_id
-            base_id, *other_bases = nearest_common(source_head, target_head, history)
-        if base_id == source_head:
-            return self._result(MergeOutcome.UP_TO_DATE, base_id)
+    @contextmanager
+    def _while_both_live(self, view: WriteTransaction) -> Iterator[None]:
+        with while_it_lives(self._storage, self.source), while_it_lives(self._storage, view.manifest.info):
+            yield
+
+    def _works(self, elsewhere: int) -> dict[str, TableWork]:
+        """What there is to do for the tables of which so many rows are to be read, or more."""
+        assert self._under_way is not None  # noqa: S101 - it was prepared
+        plan = self._under_way.plan
+        with self._clock.phase("plan"), self._while_both_live(plan.view):
+            works = {key: plan.work(key) for key in plan.merging}
+        return {key: work for key, work in works.items() if work.rows >= elsewhere}
+
+    def _finish(self, parts: Mapping[str, Sequence[MergePart]]) -> MergeResult:
+        """Merges the tables of which there are no parts, holds all of it against the rules, and commits it."""
+        assert self._under_way is not None  # noqa: S101 - it was prepared
+        attempt, self._under_way = self._under_way, None
+        with self._while_both_live(attempt.plan.view):
+            return self._finished(attempt, parts)
+
+    def _finished(self, attempt: _Attempt, parts: Mapping[str, Sequence[MergePart]]) -> MergeResult:
+        plan = attempt.plan
         with self._clock.phase("plan"):
-            plan = MergePlan(
-                view,
-                base=self._manifest_of(base_id, history),
-                source=self._source,
-                resolutions=self._resolutions,
-                granularity=self._granularity,
-            )
-            plan.make()
-            for other in other_bases:
-                check_crosswise(plan, self._manifest_of(other, history))
+            for key in plan.merging:
+                if key in parts:
+                    plan.seal(key, parts[key])
+                else:
+                    plan.stage(key)
+            for other in attempt.other_bases:
+                check_crosswise(plan, other)
             check_together(plan)
-        outcome = MergeOutcome.FAST_FORWARD if base_id == target_head else MergeOutcome.MERGED
         unresolved = plan.conflicts.to_arrow(resolved=False)
-        if unresolved.num_rows or dry_run:
+        if unresolved.num_rows or self._options.dry_run:
             plan.discard()
-        if unresolved.num_rows and not dry_run:
-            raise MergeConflict(
-                f"Merging '{self._source_name}' into '{self._target_name}' has {unresolved.num_rows} conflict(s):\n"
-                f"{report(unresolved)}",
-                details={"count": unresolved.num_rows, "base": base_id, "source": source_head, "target": target_head},
-                hint='Change one side, or merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data.',
-                conflicts=unresolved,
-            )
+        if unresolved.num_rows and not self._options.dry_run:
+            raise self._refusal(unresolved, attempt)
+        outcome = MergeOutcome.FAST_FORWARD if attempt.base_id == attempt.target_head else MergeOutcome.MERGED
         if unresolved.num_rows:
             outcome = MergeOutcome.CONFLICTS
-        commit = None if dry_run else self._commit(view, plan, base_id)
-        return self._result(outcome, base_id, commit=commit, plan=plan)
+        commit = None if self._options.dry_run else self._commit(plan, attempt.base_id)
+        return self._result(outcome, attempt.base_id, commit=commit, plan=plan)
 
-    def _commit(self, view: WriteTransaction, plan: MergePlan, base_id: str) -> GraphCommit:
+    def _refusal(self, unresolved: pa.Table, attempt: _Attempt) -> MergeConflict:
+        count = unresolved.num_rows
+        return MergeConflict(
+            f"Merging '{self._source_name}' into '{self._target_name}' has {count} conflict(s):\n{report(unresolved)}",
+            details={
+                "count": count,
+                "base": attempt.base_id,
+                "source": self._source.state.head.commit_id,
+                "target": attempt.target_head,
+            },
+            hint='Change one side, or merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data.',
+            conflicts=unresolved,
+        )
+
+    def _commit(self, plan: MergePlan, base_id: str) -> GraphCommit:
         resolved = plan.conflicts.to_arrow(resolved=True)
         told: dict[str, Any] = {
             "source": self._source_name,
@@ -186,14 +285,14 @@ class Merge:
             changes=plan.changes(),
             adoptions=plan.adoptions(),
             merged=self._source,
-            actor=self._actor,
+            actor=self._options.actor,
             extra={
-                **({} if self._message is None else {"message": self._message}),
+                **({} if self._options.message is None else {"message": self._options.message}),
                 "merge": told,
                 "metrics": {key: asdict(table) for key, table in plan.told().items()},
             },
         )
-        return Coordinator(view, commit_plan, lease=self._lease, clock=self._clock).run().commit
+        return Coordinator(plan.view, commit_plan, lease=self._lease, clock=self._clock).run().commit
 
     def _result(
         self, outcome: MergeOutcome, base_id: str, *, commit: GraphCommit | None = None, plan: MergePlan | None = None
@@ -249,6 +348,14 @@ class Merge:
         """The graph as it was at a commit, whose branch may have been deleted since."""
         commit = history[commit_id]
         return open_former(self._storage, commit.branch, commit.manifest_version)
+
+    @property
+    def _branches(self) -> Branches:
+        return Branches(self._storage, lambda: None)
+
+    @property
+    def _types(self) -> dict[str, TableType]:
+        return {table.table_key: table for table in self._contract.accepted.catalog.table_types()}
 
     def _source_is_gone(self) -> bool:
         return read_ref(self._storage, self._source_name) != self.source

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -13,22 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph_engine.branches.conflicts import ConflictList
-from omnigraph_engine.branches.entities import row_schema
-from omnigraph_engine.branches.three_way import Granularity, Outcome, Resolution, Side, three_way
+from omnigraph_engine.branches.table_merge import MergePart, TableWork
+from omnigraph_engine.branches.three_way import Granularity, Resolution
 from omnigraph_engine.commit.coordinator import LaterStep, Step, TableAdoption, TableChange
+from omnigraph_engine.commit.sidecar import new_operation_id
 from omnigraph_engine.commit.transaction import WriteTransaction
-from omnigraph_engine.compute import pc
 from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.manifest.publisher import pin_of
 from omnigraph_engine.schema.model import TableType
-from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.changes import RowChanges, row_changes
+from omnigraph_engine.tables.changes import RowChanges, row_changes, rows_at
 from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
-from omnigraph_engine.tables.patch import Patch, discard, locate, stage_patches
+from omnigraph_engine.tables.patch import discard
+from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, new_transaction_uuid
 from omnigraph_engine.tables.table import Table, TableRef
-
-_CAME = pa.field("came", pa.bool_())
+from omnigraph_engine.tables.upsert import Addresses, forget_addresses, left_addresses, seal_upsert
 
 
 class TableAction(str, Enum):
@@ -47,17 +45,11 @@ class TableMerge:
     deleted: int | None = None
 
 
-@dataclass
-class Moved:
-    """What merging a table by entity takes from the target, for the rules between rows."""
-
-    removed: list[pa.Table]  # rows that go
-    replaced: list[pa.Table]  # rows that others take the place of, as they were
-    mixed: bool = False  # whether a row has properties of both sides
-
-
 class MergePlan:
-    """The tables that a merge changes, and what stands against it."""
+    """The tables that a merge changes, and what stands against it.
+
+    It may be pickled: what was captured travels; which rows differ is looked up again where that is needed.
+    """
 
     def __init__(
         self,
@@ -75,13 +67,19 @@ class MergePlan:
         self.granularity = granularity
         self.types: dict[str, TableType] = {table.table_key: table for table in view.accepted.catalog.table_types()}
         self.conflicts = ConflictList()
-        self.staged: dict[str, StagedWrite] = {}
         self.adopted: dict[str, TableAdoption] = {}
+        self.merging: list[str] = []  # the tables that both sides changed
+        self.staged: dict[str, StagedWrite] = {}  # what merging them does, once it is sealed; nothing for some
+        self.mixed: set[str] = set()  # those of them in which a row has properties of both sides
+        self._gone: dict[str, Addresses] = {}  # of the target's rows that are replaced or removed
         self._row_changes: dict[tuple[str, str], RowChanges] = {}
-        self.moved: dict[str, Moved] = defaultdict(lambda: Moved([], []))
+        self._operation_id = new_operation_id()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_row_changes": {}}
 
     def make(self) -> None:
-        """Adopts what only the source changed and stages what both did. Tables that are the same are not opened.
+        """Adopts what only the source changed, and finds what both did. Tables that are the same are not opened.
 
         What a manifest shows of a table is its row with the greatest version, whatever the line. So a version that is not
         above the target's own, as when the source took many commits of the target in with one of its own, is not adopted.
@@ -94,9 +92,59 @@ class MergePlan:
             if target == base and source.version > base.version:
                 self.adopted[key] = TableAdoption(key, source, self._source.state.tables[key].row_count)
                 continue
-            staged = stage_patches(self.view.read(key), self._patches(key))
-            if staged is not None:
-                self.staged[key] = staged
+            self.view.read(key)
+            self.merging.append(key)
+
+    def work(self, key: str) -> TableWork:
+        """What there is to do to merge a table by entity, here or elsewhere."""
+        return TableWork.of(
+            self.by_source(key),
+            self.by_target(key),
+            self.types[key].name,
+            resolution=self._resolutions[key],
+            granularity=self.granularity,
+            operation_id=self._operation_id,
+        )
+
+    def stage(self, key: str) -> None:
+        """Merges a table by entity in this process."""
+        work = self.work(key)
+        part, gone = work.entities.stage(work.pairs())
+        self._seal(key, [(part, gone)])
+
+    def seal(self, key: str, parts: Iterable[MergePart]) -> None:
+        """Takes over what workers elsewhere have staged of a table's ``work``."""
+        table = self.view.table(key)
+        found = [
+            (part, np.empty(0, np.uint64) if part.staged is None else left_addresses(table, part.staged))
+            for part in parts
+        ]
+        self._seal(key, found)
+        forget_addresses(table, [part.staged for part, _ in found if part.staged is not None])
+
+    def _seal(self, key: str, parts: Sequence[tuple[MergePart, Addresses]]) -> None:
+        for part, _ in parts:
+            self.conflicts.extend(part.conflicts)
+            if part.mixed:
+                self.mixed.add(key)
+        staged = {part.staged: gone for part, gone in parts if part.staged is not None}
+        if staged:
+            write = seal_upsert(self.view.table(key), list(staged), staged.__getitem__)
+            assert write is not None  # noqa: S101 - there is a part
+            self.staged[key] = write
+            self._gone[key] = np.sort(np.concatenate(list(staged.values())))
+
+    def put(self, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows that merging a table by entity puts into the target."""
+        if key not in self.staged:
+            return iter(())
+        return scan_staged(self.view.table(key), self.staged[key], columns)
+
+    def gone(self, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of the target that merging a table by entity replaces or removes, as they are."""
+        if key not in self.staged:
+            return iter(())
+        return rows_at(self.view.table(key), self._gone[key], columns)
 
     def discard(self) -> None:
         """Removes what was staged: the plan will not be carried out."""
@@ -158,47 +206,6 @@ class MergePlan:
     def _rows(self, key: str) -> int:
         return self.view.published(key).row_count
 
-    def _patches(self, key: str) -> Iterator[Patch]:
-        table = self.view.table(key)
-        names = table.schema.names
-        schema = row_schema(table.schema, names)
-        tagged = schema.append(_CAME)
-        source, target = self.by_source(key), self.by_target(key)
-        for given, stream in pair_up(_tagged(source, names, tagged), _tagged(target, names, tagged), tagged, tagged):
-            ids = given["id"].combine_chunks()
-            met = [batch.filter(pc.is_in(batch["id"], value_set=ids)) for batch in stream]
-            outcome = three_way(
-                self.types[key].name,
-                names,
-                _side(given),
-                _side(pa.Table.from_batches(met, tagged)),
-                resolution=self._resolutions[key],
-                granularity=self.granularity,
-                conflicts=self.conflicts,
-            )
-            yield self._patch(table, key, _side(given), outcome)
-
-    def _patch(self, table: Table, key: str, source: Side, outcome: Outcome) -> Patch:
-        """Where each row of the outcome goes: entities that the target has not touched have kept their row ids in it."""
-        base_ids = source.lost["id"].combine_chunks()
-        place = pc.index_in(outcome.put["id"].combine_chunks(), value_set=base_ids)
-        updating, adding = outcome.put.filter(place.is_valid()), outcome.put.filter(place.is_null())
-        was = source.lost.take(place.drop_null())
-        row_ids, addresses = _find(table, was)
-        _, removed = _find(table, outcome.remove)
-        moved = self.moved[key]
-        moved.removed += [outcome.remove, outcome.remove_over]
-        moved.replaced += [was, outcome.replaced]
-        moved.mixed = moved.mixed or outcome.mixed.num_rows > 0
-        columns = table.schema.names
-        return Patch(
-            replacing=pa.concat_tables([updating, outcome.put_over]).select(columns),
-            row_ids=np.concatenate([row_ids, outcome.put_over["_rowid"].to_numpy()]),
-            replaced=np.concatenate([addresses, outcome.put_over["_rowaddr"].to_numpy()]),
-            adding=pa.concat_tables([adding, outcome.put_back]).select(columns),
-            removed=np.concatenate([removed, outcome.remove_over["_rowaddr"].to_numpy()]),
-        )
-
 
 def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
     limit = fold_limit_after(table, write)
@@ -207,27 +214,6 @@ def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
     return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
 
 
-def _find(table: Table, rows: pa.Table) -> tuple[Any, Any]:
-    if not rows.num_rows:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
-    return locate(table, rows["id"].combine_chunks(), rows["_rowid"].to_numpy())
-
-
 def _table(manifest: Manifest, key: str) -> Table:
     published = manifest.state.tables[key]
     return Table(manifest.storage, TableRef(key, published.location, published.branch, published.version))
-
-
-def _tagged(changes: RowChanges, names: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    columns = list(names)
-    for came, batches in ((False, changes.lost(columns)), (True, changes.came(columns))):
-        for batch in batches:
-            arrays = [batch[field.name].cast(field.type) for field in schema if field.name != _CAME.name]
-            tag = pa.array(np.full(batch.num_rows, came))
-            yield pa.RecordBatch.from_arrays([*arrays, tag], schema=schema)
-
-
-def _side(rows: pa.Table) -> Side:
-    came = rows[_CAME.name]
-    rest = rows.drop_columns([_CAME.name])
-    return Side(lost=rest.filter(pc.invert(came)), came=rest.filter(came))

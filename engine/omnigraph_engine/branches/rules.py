@@ -7,6 +7,7 @@ Values need no look: they were checked when they were written, and a rule about 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,14 +23,17 @@ from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
 from omnigraph_engine.tables.buckets import pair_up
 from omnigraph_engine.tables.changes import RowChanges
+from omnigraph_engine.tables.key_joins import KEY, candidates, keys_of, rows_of, rows_with, rows_without
 from omnigraph_engine.tables.predicates import among
-from omnigraph_engine.tables.readback import scan_staged
+from omnigraph_engine.tables.table import Table
 from omnigraph_engine.tables.unique_text import unique_text
 
-_KEY = pa.schema([pa.field("key", pa.string())])
-_KEY_AND_ID = _KEY.append(pa.field("id", pa.string()))
-_WEIGHED = _KEY.append(pa.field("weight", pa.int64()))
-_FEW = 256  # sources up to this number are looked up; for more the column is streamed
+_KEY_AND_ID = KEY.append(pa.field("id", pa.string()))
+_ID_AND_KEY = pa.schema([pa.field("id", pa.string()), pa.field("key", pa.string())])
+_EDGE = pa.schema([pa.field(name, pa.string()) for name in ("id", "src", "dst")])
+_WEIGHED = KEY.append(pa.field("weight", pa.int64()))
+_MARKED = KEY.append(pa.field("mark", pa.int64()))
+_FEW = 256  # keys up to this number are looked up; for more the column is streamed
 
 
 def check_together(plan: MergePlan) -> None:
@@ -49,7 +53,7 @@ def check_together(plan: MergePlan) -> None:
             plan.view.read(key)  # what it holds decides, so it must not have moved when the merge becomes visible
         for role, node_key in nodes:
             _check_orphans(plan, kind, role, node_key)
-        if kind.table_key in plan.staged and (kind.cardinality.min or kind.cardinality.max is not None):
+        if kind.cardinality.min or kind.cardinality.max is not None:
             _check_cardinality(plan, kind)
 
 
@@ -66,15 +70,10 @@ def check_crosswise(plan: MergePlan, other: Manifest) -> None:
         changes = plan.against(other, key)
         if changes is None:
             continue
-        theirs, ours = (_changed(each) for each in (plan.by_source(key), plan.by_target(key)))
-        their_other, our_other = map(_changed, changes)
-        disputed = ((theirs - ours) & (our_other - their_other)) | ((ours - theirs) & (their_other - our_other))
-        if plan.granularity is Granularity.PROPERTY:
-            disputed |= (theirs & ours) & (their_other ^ our_other)
-        if not disputed:
+        wanted = _disputed(plan, key, *changes)
+        if not len(wanted):
             continue
         names = plan.view.table(key).schema.names
-        wanted = pa.array(sorted(disputed), pa.string())
         for change in entity_changes(plan.sides(key), names):
             chosen = pc.is_in(change.ids, value_set=wanted)
             ids = change.ids.filter(chosen)
@@ -84,98 +83,112 @@ def check_crosswise(plan: MergePlan, other: Manifest) -> None:
             plan.conflicts.add(ConflictKind.DIVERGENT_UPDATE, kind.name, ids, source=source, target=target)
 
 
-def _changed(changes: RowChanges) -> set[str]:
-    names = changes.after.schema.names
-    return {str(entity) for change in entity_changes(changes, names) for entity in change.ids.to_pylist()}
+def _disputed(plan: MergePlan, key: str, source: RowChanges, target: RowChanges) -> pa.Array[Any]:
+    """The ids of which two bases tell different stories. They are conflicts, so they are kept."""
+    found: list[pa.Array[Any]] = []
+    told = (plan.by_source(key), plan.by_target(key), source, target)
+    marked = chain.from_iterable(_marked(changes, 1 << place) for place, changes in enumerate(told))
+    for rows, _ in pair_up(marked, (), _MARKED, KEY):
+        by_id = rows.group_by("key").aggregate([("mark", "sum")])
+        marks = by_id["mark_sum"].to_numpy()
+        theirs, ours, their_other, our_other = (marks & (1 << place) != 0 for place in range(len(told)))
+        disputed = (theirs & ~ours & our_other & ~their_other) | (ours & ~theirs & their_other & ~our_other)
+        if plan.granularity is Granularity.PROPERTY:
+            disputed |= theirs & ours & (their_other ^ our_other)
+        found.append(by_id["key"].combine_chunks().filter(pa.array(disputed)))
+    return pa.chunked_array(found, pa.string()).combine_chunks()
+
+
+def _marked(changes: RowChanges, mark: int) -> Iterator[pa.RecordBatch]:
+    """The id of each entity that is different, once, with this mark."""
+    for change in entity_changes(changes, changes.after.schema.names):
+        marks = pa.array(np.full(len(change.ids), mark))
+        yield pa.RecordBatch.from_arrays([change.ids.combine_chunks(), marks], schema=_MARKED)
 
 
 # -- orphan edges -------------------------------------------------------------------------------------------------
 
 
 def _check_orphans(plan: MergePlan, edge: EdgeType, role: str, node_key: str) -> None:
-    """An edge of one side against nodes that only the other side deleted."""
-    columns = ["id", "src", "dst"]
-    if edge.table_key in plan.staged:
-        table = plan.view.table(edge.table_key)
-        coming: Iterable[pa.RecordBatch] = scan_staged(table, plan.staged[edge.table_key], columns)
-    elif edge.table_key in plan.adopted:
-        coming = plan.by_source(edge.table_key).came(columns)
+    """Edges that come, and those that came on the target, against nodes that there will not be."""
+    removed = partial(_removed, plan, node_key)
+    if edge.table_key in plan.adopted:
+        coming = plan.by_source(edge.table_key).came(_EDGE.names)
     else:
-        coming = ()
-    for orphans in _orphans(coming, role, _deleted(plan.by_target(node_key), but=_put_back(plan, node_key))):
-        plan.conflicts.add(ConflictKind.ORPHAN_EDGE, edge.name, orphans["id"], source=entities(orphans, columns))
+        coming = plan.put(edge.table_key, _EDGE.names)
+    put_back = keys_of(plan.put(node_key, ["id"]), "id")
+    deleted_here = rows_without(_deleted(plan.by_target(node_key)), put_back, KEY)
+    # An edge with properties of both sides may go to a node that the source, which did not choose it, has deleted.
+    for orphans in _orphans(coming, role, chain(deleted_here, removed())):
+        _add_orphans(plan, edge, orphans, "source")
     if node_key not in plan.staged and node_key not in plan.adopted:
         return
-    gone = (
-        _column(plan.moved[node_key].removed, "id")
-        if node_key in plan.staged
-        else _deleted(plan.by_source(node_key), but=())
-    )
-    standing = plan.by_target(edge.table_key).came(columns)
-    moved = plan.moved[edge.table_key]
-    for orphans in _orphans(standing, role, gone):
-        left = _without(orphans, [*_column(moved.removed, "id"), *_column(moved.replaced, "id")])
-        plan.conflicts.add(ConflictKind.ORPHAN_EDGE, edge.name, left["id"], target=entities(left, columns))
+    standing = _orphans(plan.by_target(edge.table_key).came(_EDGE.names), role, removed())
+    for orphans in rows_without(standing, keys_of(plan.gone(edge.table_key, ["id"]), "id"), _EDGE):
+        _add_orphans(plan, edge, orphans, "target")
 
 
-def _orphans(edges: Iterable[pa.RecordBatch], role: str, deleted: Iterable[pa.Array[Any]]) -> Iterator[pa.Table]:
-    schema = pa.schema([pa.field("key", pa.string()), *(pa.field(name, pa.string()) for name in ("id", "src", "dst"))])
+def _add_orphans(plan: MergePlan, edge: EdgeType, orphans: pa.RecordBatch, side: str) -> None:
+    told = entities(pa.Table.from_batches([orphans]), _EDGE.names)
+    source, target = (told, None) if side == "source" else (None, told)
+    plan.conflicts.add(ConflictKind.ORPHAN_EDGE, edge.name, orphans["id"], source=source, target=target)
+
+
+def _orphans(edges: Iterable[pa.RecordBatch], role: str, nodes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The edges of which this end is one of ``nodes``."""
+    schema = pa.schema([*KEY, *_EDGE])
     keyed = (
         pa.RecordBatch.from_arrays([batch[role], batch["id"], batch["src"], batch["dst"]], schema=schema)
         for batch in edges
     )
-    gone = (pa.RecordBatch.from_arrays([ids], schema=_KEY) for ids in deleted)
-    for ends, stream in pair_up(keyed, gone, schema, _KEY):
-        for batch in stream:
-            found = ends.filter(pc.is_in(ends["key"], value_set=batch.column(0)))
-            if found.num_rows:
-                yield found
+    for found in rows_of(nodes, keyed, schema):
+        if found.num_rows:
+            yield found.select(_EDGE.names)
 
 
-def _deleted(changes: RowChanges, *, but: Iterable[pa.Array[Any]]) -> Iterator[pa.Array[Any]]:
-    kept = list(but)
+def _removed(plan: MergePlan, key: str) -> Iterator[pa.RecordBatch]:
+    """The ids of the entities that the merge takes from the target."""
+    if key in plan.adopted:
+        return _deleted(plan.by_source(key))
+    return rows_without(keys_of(plan.gone(key, ["id"]), "id"), keys_of(plan.put(key, ["id"]), "id"), KEY)
+
+
+def _deleted(changes: RowChanges) -> Iterator[pa.RecordBatch]:
     for change in entity_changes(changes, ["id"]):
         if change.change is Change.DELETED:
-            ids = change.ids.combine_chunks()
-            for others in kept:
-                ids = ids.filter(pc.invert(pc.is_in(ids, value_set=others)))
-            yield ids
-
-
-def _put_back(plan: MergePlan, key: str) -> list[pa.Array[Any]]:
-    """The ids of entities that the merge gives the target, also those that it had deleted."""
-    if key not in plan.staged:
-        return []
-    return [batch.column(0) for batch in scan_staged(plan.view.table(key), plan.staged[key], ["id"])]
+            yield pa.RecordBatch.from_arrays([change.ids.combine_chunks()], schema=KEY)
 
 
 # -- @unique ------------------------------------------------------------------------------------------------------
 
 
 def _check_unique(plan: MergePlan, kind: TableType, rule: Unique) -> None:
-    """Values of merged rows against those that came on the target. A row of both sides may meet any row."""
-    columns = [*rule.columns, "id"]
-    table, write = plan.view.table(kind.table_key), plan.staged[kind.table_key]
-    moved = plan.moved[kind.table_key]
-    standing = table.scan(columns) if moved.mixed else plan.by_target(kind.table_key).came(columns)
-    incoming = (_with_text(batch, rule.columns) for batch in scan_staged(table, write, columns))
-    stored = (_with_text(batch, rule.columns) for batch in standing)
-    staged_ids = [batch.column(0) for batch in scan_staged(table, write, ["id"])]
-    gone = [*_column(moved.removed, "id"), *staged_ids]
-    for given, stream in pair_up(incoming, stored, _KEY_AND_ID, _KEY_AND_ID):
-        met = [batch.filter(pc.is_in(batch["key"], value_set=given["key"].combine_chunks())) for batch in stream]
-        taken = _without(pa.Table.from_batches(met, _KEY_AND_ID), gone)
-        if not taken.num_rows:
+    """Values of rows that come against those of rows that came on the target. A row of both sides may meet any row."""
+    key, columns = kind.table_key, [*rule.columns, "id"]
+    mixed = key in plan.mixed
+    standing = plan.view.table(key).scan(columns) if mixed else plan.by_target(key).came(columns)
+
+    def coming() -> Iterator[pa.RecordBatch]:
+        return (_with_text(batch, rule.columns) for batch in plan.put(key, columns))
+
+    met = rows_of(keys_of(coming(), "key"), (_with_text(batch, rule.columns) for batch in standing), _KEY_AND_ID)
+    gone = chain(keys_of(plan.gone(key, ["id"]), "id"), keys_of(plan.put(key, ["id"]), "id"))
+    staying = rows_without((batch.select(_ID_AND_KEY.names) for batch in met), gone, _ID_AND_KEY)
+    holders = (batch.select(_KEY_AND_ID.names) for batch in staying)
+    name = ", ".join(rule.columns)
+    for held, stream in pair_up(chain(holders, coming()) if mixed else holders, coming(), _KEY_AND_ID, _KEY_AND_ID):
+        if not held.num_rows:
             continue
-        clashing = given.filter(pc.is_in(given["key"], value_set=taken["key"].combine_chunks()))
-        holders = taken.take(pc.index_in(clashing["key"].combine_chunks(), value_set=taken["key"].combine_chunks()))
-        name = ", ".join(rule.columns)
+        given = pa.Table.from_batches(candidates(held["key"], stream), _KEY_AND_ID)
+        both = given.join(held.rename_columns(["key", "holder"]), "key", join_type="inner")
+        clashing = both.filter(pc.not_equal(both["id"], both["holder"])).group_by(["id", "key"])
+        told = clashing.aggregate([("holder", "min")])
         plan.conflicts.add(
             ConflictKind.UNIQUE,
             kind.name,
-            clashing["id"],
-            source=[{"id": row["id"], name: row["key"]} for row in clashing.to_pylist()],
-            target=[{"id": row["id"], name: row["key"]} for row in holders.to_pylist()],
+            told["id"],
+            source=[{"id": row["id"], name: row["key"]} for row in told.to_pylist()],
+            target=[{"id": row["holder_min"], name: row["key"]} for row in told.to_pylist()],
         )
 
 
@@ -192,54 +205,47 @@ def _with_text(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _check_cardinality(plan: MergePlan, edge: EdgeType) -> None:
-    """Sources whose edges both sides touched: how many each has once both are together."""
-    moved, write = plan.moved[edge.table_key], plan.staged[edge.table_key]
-    table = plan.view.table(edge.table_key)
-    added = (_weighed(batch.column(0), 1) for batch in scan_staged(table, write, ["src"]))
-    taken = (_weighed(ids, -1) for ids in _column([*moved.removed, *moved.replaced], "src"))
-    changes = plan.by_target(edge.table_key)
-    touched_here = (
-        pa.RecordBatch.from_arrays([batch["src"]], schema=_KEY)
-        for batch in chain(changes.lost(["src"]), changes.came(["src"]))
-    )
-    low, high = edge.cardinality.min, edge.cardinality.max
-    for weights, stream in pair_up(chain(added, taken), touched_here, _WEIGHED, _KEY):
-        here = [batch.column(0) for batch in stream]
-        both = weights.filter(pc.is_in(weights["key"], value_set=pa.chunked_array(here, pa.string()).combine_chunks()))
-        if not both.num_rows:
-            continue
-        sources = pc.unique(both["key"].combine_chunks())
-        few = list(map(str, sources.to_pylist())) if len(sources) <= _FEW else []
-        for batch in table.scan(["src"], among("src", few)):
-            met = batch.column(0).filter(pc.is_in(batch.column(0), value_set=sources))
-            both = pa.concat_tables([both, pa.Table.from_batches([_weighed(met, 1)])])
-        counted = both.group_by("key").aggregate([("weight", "sum")])
-        broken = pc.less(counted["weight_sum"], low)
-        if high is not None:
-            broken = pc.or_(broken, pc.greater(counted["weight_sum"], high))
-        offending = _of_living(plan, f"node:{edge.from_type}", counted.filter(broken))
+    """Nodes that both sides touched, or edges from them: how many edges each has once both are together."""
+    key, node_key = edge.table_key, f"node:{edge.from_type}"
+    added = (_weighed(batch["src"], 1) for batch in plan.put(key, ["src"]))
+    weights = chain(added, (_weighed(batch["src"], -1) for batch in plan.gone(key, ["src"])))
+    edges = plan.by_target(key)
+    here = keys_of(chain(edges.lost(["src"]), edges.came(["src"])), "src")
+    if edge.cardinality.min:  # a node that one side has kept may lack edges that the other has deleted
+        nodes = plan.by_target(node_key)
+        there = keys_of(plan.put(node_key, ["id"]), "id")
+        if key in plan.adopted and nodes.rows:
+            there = chain(there, keys_of(plan.by_source(key).lost(["src"]), "src"))
+        weights = chain(weights, (_weighed(batch.column(0), 0) for batch in there))
+        here = chain(here, keys_of(nodes.came(["id"]), "id"))
+    broken = _broken(edge, plan.table_after(key), rows_with(weights, here, _WEIGHED))
+    # A node that is gone needs no edges.
+    few = _Few()
+    living = chain(few.scan(plan.table_after(node_key), "id"), keys_of(plan.put(node_key, ["id"]), "id"))
+    for offending in rows_without(rows_with(few.passing(broken), living, _WEIGHED), _removed(plan, node_key), _WEIGHED):
         plan.conflicts.add(
             ConflictKind.CARDINALITY,
             edge.name,
             offending["key"],
-            target=[{"src": row["key"], "edges": row["weight_sum"]} for row in offending.to_pylist()],
+            target=[{"src": row["key"], "edges": row["weight"]} for row in offending.to_pylist()],
         )
 
 
-def _of_living(plan: MergePlan, node_key: str, counted: pa.Table) -> pa.Table:
-    """Those of the sources that there will be: a node that is gone needs no edges."""
-    if not counted.num_rows:
-        return counted
-    keys = counted["key"].combine_chunks()
-    few = list(map(str, keys.to_pylist())) if len(keys) <= _FEW else []
-    living = [
-        batch.column(0).filter(pc.is_in(batch.column(0), value_set=keys))
-        for batch in plan.table_after(node_key).scan(["id"], among("id", few))
-    ]
-    counted = counted.filter(pc.is_in(keys, value_set=pa.chunked_array(living, pa.string()).combine_chunks()))
-    for removed in _column(plan.moved[node_key].removed, "id"):
-        counted = counted.filter(pc.invert(pc.is_in(counted["key"], value_set=removed)))
-    return counted
+def _broken(edge: EdgeType, table: Table, weights: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sources that have too many edges or too few, and how many, when the weights are added to what the table has."""
+    low, high = edge.cardinality.min, edge.cardinality.max
+    few = _Few()
+    for given, stream in pair_up(few.passing(weights), few.scan(table, "src"), _WEIGHED, KEY):
+        if not given.num_rows:
+            continue
+        summed = given.group_by("key").aggregate([("weight", "sum")])
+        sources = summed["key"].combine_chunks()
+        edges = summed["weight_sum"].to_numpy().copy()
+        for batch in candidates(summed["key"], stream):
+            places = pc.index_in(batch.column(0), value_set=sources).drop_null()
+            edges += np.bincount(places.to_numpy(zero_copy_only=False), minlength=len(edges))
+        broken = pa.array((edges < low) | (edges > (edges if high is None else high)))
+        yield pa.RecordBatch.from_arrays([sources, pa.array(edges)], schema=_WEIGHED).filter(broken)
 
 
 def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:
@@ -247,14 +253,19 @@ def _weighed(keys: pa.Array[Any], weight: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([keys, weights], schema=_WEIGHED)
 
 
-# -- both ---------------------------------------------------------------------------------------------------------
+class _Few:
+    """Keys that pass by, remembered as long as they are few: then they are looked up in a table, else it is streamed."""
 
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
 
-def _column(tables: Iterable[pa.Table], name: str) -> list[pa.Array[Any]]:
-    return [table[name].combine_chunks() for table in tables if table.num_rows]
+    def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if len(self._keys) <= _FEW:
+                self._keys.update(map(str, batch.column(0).slice(0, _FEW + 1).to_pylist()))
+            yield batch
 
-
-def _without(rows: pa.Table, ids: Iterable[pa.Array[Any]]) -> pa.Table:
-    for others in ids:
-        rows = rows.filter(pc.invert(pc.is_in(rows["id"], value_set=others)))
-    return rows
+    def scan(self, table: Table, column: str) -> Iterator[pa.RecordBatch]:
+        """The column's values that may be among the keys; all keys have passed by when the first one is asked for."""
+        few = sorted(self._keys) if len(self._keys) <= _FEW else []
+        yield from keys_of(table.scan([column], among(column, few)), column)

@@ -46,8 +46,7 @@ class Outcome:
     put_back: pa.Table  # rows for entities that the target has deleted
     remove: pa.Table  # base rows of entities that the target has not touched
     remove_over: pa.Table  # target rows of entities that it has touched
-    replaced: pa.Table  # the target's rows that ``put_over`` goes over, as they are
-    mixed: pa.Table  # of ``put_over``: those that hold properties of both sides
+    mixed: bool  # whether one of ``put_over`` holds properties of both sides
 
 
 def three_way(
@@ -108,8 +107,7 @@ def three_way(
     put_over, mixed = _diverged(
         type_name, columns, source, theirs, ours, resolution=resolution, granularity=granularity, conflicts=conflicts
     )
-    replaced = _of(target.came, _ids(put_over))
-    return Outcome(put, put_over, put_back, remove, remove_over, replaced, mixed)
+    return Outcome(put, put_over, put_back, remove, remove_over, mixed)
 
 
 def _diverged(
@@ -122,8 +120,8 @@ def _diverged(
     resolution: Resolution,
     granularity: Granularity,
     conflicts: ConflictList,
-) -> tuple[pa.Table, pa.Table]:
-    """Entities that both sides have, differently: what to put over the target's rows, and which of it is of both."""
+) -> tuple[pa.Table, bool]:
+    """Entities that both sides have, differently: what to put over the target's rows, and whether some of it is of both."""
     has_base = _among(_ids(theirs), _ids(source.lost))
     made, made_here = theirs.filter(pa.array(~has_base)), ours.filter(pa.array(~has_base))
     theirs, ours = theirs.filter(pa.array(has_base)), ours.filter(pa.array(has_base))
@@ -159,7 +157,7 @@ def _diverged(
         )
         if resolution is Resolution.THEIRS:
             taken = pa.concat_tables([taken, _located(made, made_here)])
-    return pa.concat_tables([taken, over]), over
+    return pa.concat_tables([taken, over]), over.num_rows > 0
 
 
 def _merged_properties(

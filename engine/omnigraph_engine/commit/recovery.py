@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from functools import partial
 from itertools import count
+from typing import Any
 
 from omnigraph_engine.commit.classify import Standing, TableFacts, Verdict, classify, decide, landed_steps
 from omnigraph_engine.commit.shown import shown_lines
@@ -377,6 +379,9 @@ class Recovery:
         self._storage = storage
         self._watch = Watch(storage)
         self._wait_limit = wait_limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Recovery, wait_limit=self._wait_limit), (self._storage,)  # what was seen stays in this process
 
     def barrier(self, branch: str | None, table_keys: frozenset[str]) -> None:
         """No unsettled operation on these tables of this branch stands in the way when this returns.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -49,7 +50,7 @@ from omnigraph_engine.tables.staged import new_transaction_uuid
 
 
 class Manifest:
-    """One version of one branch's manifest, read once."""
+    """One version of one branch's manifest, read once. It may be pickled: what it says travels, what is open does not."""
 
     def __init__(
         self,
@@ -66,15 +67,27 @@ class Manifest:
         self.borrowed = (
             borrowed  # the branch has no version of its own yet; this is the one of its parent that it starts from
         )
-        self._dataset = dataset
+        self.version = int(dataset.version)
+        self._uri: str = dataset.uri
+        self._open_dataset: LanceDataset | None = dataset
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.state  # small; the rows hold all of history
+        kept = {name: value for name, value in self.__dict__.items() if name != "rows"}
+        return {**kept, "_open_dataset": None, "state": state}
+
+    @property
+    def _dataset(self) -> LanceDataset:
+        if self._open_dataset is None:
+            with lance_errors(f"Opening version {self.version} of the manifest"):
+                self._open_dataset = lance.dataset(
+                    self._uri, version=self.version, storage_options=self.storage.options or None
+                )
+        return self._open_dataset
 
     @property
     def branch_identifier(self) -> Identifier:
         return self.info.identifier
-
-    @property
-    def version(self) -> int:
-        return int(self._dataset.version)
 
     @cached_property
     def rows(self) -> pa.Table:

@@ -5,6 +5,8 @@ Rules between rows (existing endpoints, unique values) compare keys of tables of
 key, so that equal keys meet in one bucket, and one pair of buckets is in memory at a time. That is not for memory alone: a
 bucket fits into the processor's cache, and comparing with millions of keys at once takes several times as long. Fingerprints
 only deal: keys are always compared as they are.
+
+Rows that many workers compare are dealt in the same way (``dealt``); what brings their buckets together is not this module's.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from omnigraph_engine.tables.fingerprints import fingerprints
 
 HELD_ROWS = 256 * 1024
 HELD_BYTES = 64 * 1024 * 1024
-BUCKETS = 256  # their numbers are sorted as single bytes
+BUCKETS = 256
 
 
 def pair_up(
@@ -55,6 +57,16 @@ def pair_up(
         other.deal(held.take())
         for number in range(BUCKETS):
             yield pa.Table.from_batches(spill.read(number), schema), other.read(number)
+
+
+def dealt(batches: Iterable[pa.RecordBatch], schema: pa.Schema, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """All rows, by the number of the bucket of their key, which is the first column; as many at a time as may be held."""
+    held = _Held()
+    for batch in batches:
+        held.add(batch)
+        if held.full:
+            yield from _deal(held.take(), schema, buckets)
+    yield from _deal(held.take(), schema, buckets)
 
 
 class _Held:
@@ -93,18 +105,10 @@ class _Spill:
         self._reader: pa.ipc.RecordBatchFileReader | None = None
 
     def deal(self, batches: list[pa.RecordBatch]) -> None:
-        if not batches:
-            return
-        numbers = np.concatenate([_bucket_numbers(batch) for batch in batches])
-        order = np.argsort(numbers, kind="stable")
-        in_order = pa.Table.from_batches(batches, self._schema).combine_chunks().take(order)
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=BUCKETS))])
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            start, end = int(bounds[number]), int(bounds[number + 1])
-            for part in in_order.slice(start, end - start).to_batches():
-                self._writer.write_batch(part)
-                self._batches_of[number].append(self._written)
-                self._written += 1
+        for number, part in _deal(batches, self._schema, BUCKETS):
+            self._writer.write_batch(part)
+            self._batches_of[number].append(self._written)
+            self._written += 1
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         if self._reader is None:
@@ -121,6 +125,20 @@ class _Spill:
         self._file.close()
 
 
-def _bucket_numbers(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
-    numbers: npt.NDArray[np.uint64] = fingerprints(batch.column(0)) % np.uint64(BUCKETS)
-    return numbers.astype(np.uint8)
+def _deal(batches: list[pa.RecordBatch], schema: pa.Schema, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if not batches:
+        return
+    numbers = np.concatenate([_bucket_numbers(batch, buckets) for batch in batches])
+    order = np.argsort(numbers, kind="stable")
+    in_order = pa.Table.from_batches(batches, schema).combine_chunks().take(order)
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(numbers, minlength=buckets))])
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        start, end = int(bounds[number]), int(bounds[number + 1])
+        for part in in_order.slice(start, end - start).to_batches():
+            yield number, part
+
+
+def _bucket_numbers(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.uint8 | np.uint16]:
+    numbers: npt.NDArray[np.uint64] = fingerprints(batch.column(0)) % np.uint64(buckets)
+    # Numbers of one or two bytes are sorted by counting.
+    return numbers.astype(np.uint8 if buckets <= 256 else np.uint16)

@@ -4,79 +4,51 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import StorageError
-from omnigraph_engine.tables.stage import stage_removal, stage_replacing
-from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
+from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
+from omnigraph_engine.tables.upsert import NOWHERE, Addresses, UpsertPart, WaitingRows, stage_found
 
 _log = logging.getLogger(__name__)
-
-Addresses = npt.NDArray[np.uint64]
-NOWHERE = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
 class Patch:
-    """Rows of all columns of a table, and the stored rows that they replace; and addresses of rows that go."""
+    """Rows of all columns of a table, new or in the place of stored ones, and which stored rows go."""
 
-    replacing: pa.Table
-    row_ids: Addresses  # of the stored rows that are replaced, in the same order
-    replaced: Addresses
-    adding: pa.Table
-    removed: Addresses
+    rows: pa.Table
+    row_ids: Addresses  # for each row the row id of the stored row that it replaces, or ``NOWHERE``
+    gone: Addresses  # of the stored rows that are replaced, and of those that are removed
 
 
-def stage_patches(table: Table, patches: Iterable[Patch]) -> StagedWrite | None:
-    """One write of all patches, which touch different rows; None when they change nothing."""
-    fragments: list[str] = []
-    gone: list[Addresses] = []
-    inserted = updated = deleted = 0
-    for patch in patches:
-        if patch.replacing.num_rows or patch.adding.num_rows:
-            fragments += stage_replacing(
-                table,
-                replacing=patch.replacing.to_batches(),
-                row_ids=patch.row_ids,
-                adding=patch.adding.to_batches(),
-            )
-        gone += [patch.replaced, patch.removed]
-        inserted += patch.adding.num_rows
-        updated += patch.replacing.num_rows
-        deleted += len(patch.removed)
-    if not inserted + updated + deleted:
+def stage_patches(table: Table, patches: Iterable[Patch]) -> tuple[UpsertPart, Addresses] | None:
+    """One worker's patches, which touch different rows, in files that nobody can see; and the addresses of the rows that go.
+
+    Memory is bounded but for eight bytes for each row, and eight for each that goes. None when the patches change nothing.
+    """
+    row_ids, gone = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for patch in patches:
+            row_ids.append(patch.row_ids)
+            gone.append(patch.gone)
+            yield from patch.rows.to_batches()
+
+    with ExitStack() as files:
+        waiting = WaitingRows(files, rows())
+        part, addresses = stage_found(table, waiting, np.concatenate(row_ids), np.concatenate(gone))
+    if not part.rows_inserted + part.rows_updated + part.rows_deleted:
         return None
-    addresses = np.sort(np.concatenate(gone))
-    left: list[str] = []
-    emptied: list[int] = []
-    numbers, starts, counts = np.unique(addresses >> np.uint64(32), return_index=True, return_counts=True)
-    for number, start, count in zip(numbers.tolist(), starts, counts, strict=True):
-        rest = stage_removal(table, number, addresses[start : start + count] & np.uint64(0xFFFFFFFF))
-        if rest is None:
-            emptied.append(number)
-        else:
-            left.append(rest)
-    return StagedWrite(
-        table_key=table.ref.table_key,
-        kind=StageKind.UPSERT,
-        base_version=table.ref.version,
-        transaction_uuid=new_transaction_uuid(),
-        line=table.ref.branch,
-        new_fragments=tuple(fragments),
-        updated_fragments=tuple(left),
-        removed_fragment_ids=tuple(emptied),
-        rows_inserted=inserted,
-        rows_updated=updated,
-        rows_deleted=deleted,
-    )
+    return part, addresses
 
 
 def discard(table: Table, staged: StagedWrite) -> None:

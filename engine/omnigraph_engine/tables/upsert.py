@@ -27,7 +27,7 @@ import pyarrow as pa
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import StorageError
 from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.fingerprints import FingerprintSet, fingerprints
+from omnigraph_engine.tables.key_joins import candidates
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_removal, stage_replacing
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, new_transaction_uuid
@@ -42,9 +42,10 @@ STAGED = "__staged"  # where parts of writes under way leave what is too large f
 
 PUSHED_IDS = 256  # up to this many ids are looked up in the table; for more its ids are streamed
 ROWS_IN_MEMORY = 100_000
+BYTES_IN_MEMORY = 64 * 1024 * 1024
 MOST_ADDRESSES = 16_000_000  # gathered at a time
 
-_NONE = np.uint64(2**64 - 1)
+NOWHERE = np.uint64(2**64 - 1)
 _KEY = pa.schema([pa.field("key", pa.string())])
 _STORED = _KEY.append(pa.field("_rowid", pa.uint64())).append(pa.field("_rowaddr", pa.uint64()))
 
@@ -60,6 +61,7 @@ class UpsertPart:
     rows_updated: int
     replaced: tuple[tuple[int, int], ...]  # fragment number and how many of its rows
     addresses: str | None = None  # the object that holds the addresses of the replaced rows, once they were put there
+    rows_deleted: int = 0  # of the replaced: those that nothing takes the place of
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -96,7 +98,11 @@ def stage_upsert_part(
     staged = _stage_part(table, batches, max_rows_per_file)
     if staged is None:
         return None
-    part, addresses = staged
+    return leave_addresses(table, *staged, operation_id=operation_id)
+
+
+def leave_addresses(table: Table, part: UpsertPart, addresses: Addresses, *, operation_id: str) -> UpsertPart:
+    """The part, for another process to seal: the addresses are in an object of their own, named by the operation."""
     if not len(addresses):
         return part
     path = staged_path(operation_id, f"{new_transaction_uuid()}.addresses")
@@ -104,17 +110,17 @@ def stage_upsert_part(
     return replace(part, addresses=path)
 
 
+def left_addresses(table: Table, part: UpsertPart) -> Addresses:
+    """The addresses of a part that were left in an object; none when it replaces nothing."""
+    if part.addresses is None:
+        return np.empty(0, np.uint64)
+    return np.frombuffer(table.storage.get(part.addresses), "<u8").astype(np.uint64, copy=False)
+
+
 def seal_upsert_parts(table: Table, parts: Sequence[UpsertPart]) -> StagedWrite | None:
     """One write of what many workers staged with ``stage_upsert_part``."""
-
-    def addresses_of(part: UpsertPart) -> Addresses:
-        assert part.addresses is not None  # noqa: S101 - it replaces rows
-        return np.frombuffer(table.storage.get(part.addresses), "<u8").astype(np.uint64, copy=False)
-
-    staged = seal_upsert(table, parts, addresses_of)
-    for part in parts:
-        if part.addresses is not None:
-            _forget(table, part.addresses)
+    staged = seal_upsert(table, parts, lambda part: left_addresses(table, part))
+    forget_addresses(table, parts)
     return staged
 
 
@@ -128,23 +134,45 @@ def staging_operation(path: str) -> str:
     return path.removeprefix(f"{STAGED}/").split(".", 1)[0]
 
 
-def _forget(table: Table, path: str) -> None:
-    """What it said is in the deletions now. One that cannot be deleted is garbage and harms nobody."""
-    try:
-        table.storage.delete(path)
-    except StorageError as error:
-        _log.warning("the object '%s' could not be deleted: %s", path, error.message)
+def forget_addresses(table: Table, parts: Iterable[UpsertPart]) -> None:
+    """What they said is in the deletions now. One that cannot be deleted is garbage and harms nobody."""
+    for path in (part.addresses for part in parts if part.addresses is not None):
+        try:
+            table.storage.delete(path)
+        except StorageError as error:  # noqa: PERF203 - each deletion stands for itself
+            _log.warning("the object '%s' could not be deleted: %s", path, error.message)
 
 
 def _stage_part(
     table: Table, batches: Iterable[pa.RecordBatch], max_rows_per_file: int
 ) -> tuple[UpsertPart, Addresses] | None:
     with ExitStack() as files:
-        rows = _WaitingRows(files, batches)
+        rows = WaitingRows(files, batches)
         if not rows.count:
             return None
         row_ids, addresses = _look_up(table, rows)
-        matched = row_ids != _NONE
+        return stage_found(table, rows, row_ids, addresses[row_ids != NOWHERE], max_rows_per_file)
+
+
+def stage_found(
+    table: Table,
+    rows: WaitingRows,
+    row_ids: npt.NDArray[np.uint64],
+    replaced: Addresses,
+    max_rows_per_file: int = MAX_ROWS_PER_FILE,
+) -> tuple[UpsertPart, Addresses]:
+    """One worker's rows, where it is known which of them take the place of others, and of which.
+
+    Args:
+        table: The version to stage on.
+        rows: All that it puts there.
+        row_ids: For each of them the row id of the stored row that it replaces, or ``NOWHERE``.
+        replaced: The addresses of these stored rows, and of others that just go. They are returned in order.
+        max_rows_per_file: A new file begins after so many rows.
+    """
+    matched = row_ids != NOWHERE
+    new_fragments: tuple[str, ...] = ()
+    if rows.count:
         new_fragments = stage_replacing(
             table,
             replacing=rows.where(matched),
@@ -152,14 +180,16 @@ def _stage_part(
             adding=rows.where(~matched),
             max_rows_per_file=max_rows_per_file,
         )
-    replaced = np.sort(addresses[matched])
+    replaced = np.sort(replaced)
+    updated = int(matched.sum())
     part = UpsertPart(
         table_key=table.ref.table_key,
         base_version=table.ref.version,
         new_fragments=new_fragments,
-        rows_inserted=int(rows.count - len(replaced)),
-        rows_updated=len(replaced),
+        rows_inserted=rows.count - updated,
+        rows_updated=updated,
         replaced=_count_by_fragment(replaced),
+        rows_deleted=len(replaced) - updated,
     )
     return part, replaced
 
@@ -199,17 +229,18 @@ def seal_upsert(
         removed_fragment_ids=tuple(removed),
         rows_inserted=sum(part.rows_inserted for part in parts),
         rows_updated=sum(part.rows_updated for part in parts),
+        rows_deleted=sum(part.rows_deleted for part in parts),
     )
 
 
-def _look_up(table: Table, rows: _WaitingRows) -> tuple[npt.NDArray[np.uint64], Addresses]:
-    """For each waiting row the row id and address of the stored row with its id, or ``_NONE``."""
-    row_ids = np.full(rows.count, _NONE, np.uint64)
-    addresses = np.full(rows.count, _NONE, np.uint64)
+def _look_up(table: Table, rows: WaitingRows) -> tuple[npt.NDArray[np.uint64], Addresses]:
+    """For each waiting row the row id and address of the stored row with its id, or ``NOWHERE``."""
+    row_ids = np.full(rows.count, NOWHERE, np.uint64)
+    addresses = np.full(rows.count, NOWHERE, np.uint64)
     few = rows.ids() if rows.count <= PUSHED_IDS else []
     stored = table.scan(["id", "_rowid", "_rowaddr"], among("id", few))
     for given, existing in pair_up(rows.placed_ids(), _renamed(stored), PLACED, _STORED):
-        hits = _candidates(given["key"], existing)
+        hits = pa.Table.from_batches(candidates(given["key"], existing), _STORED)
         if not hits.num_rows:
             continue
         found = pc.index_in(given["key"].combine_chunks(), value_set=hits["key"].combine_chunks())
@@ -218,19 +249,8 @@ def _look_up(table: Table, rows: _WaitingRows) -> tuple[npt.NDArray[np.uint64], 
         addresses[places] = hits["_rowaddr"].take(found.drop_null()).to_numpy()
     # A second row for one id counts as a new one, so that the files hold every row and the checks find them all.
     repeated = np.setdiff1d(np.arange(rows.count), np.unique(row_ids, return_index=True)[1], assume_unique=True)
-    row_ids[repeated] = _NONE
+    row_ids[repeated] = NOWHERE
     return row_ids, addresses
-
-
-def _candidates(keys: pa.ChunkedArray[Any], stored: Iterable[pa.RecordBatch]) -> pa.Table:
-    """The stored rows whose key has the fingerprint of one of ``keys``: nearly always those that have one of the keys."""
-    wanted = FingerprintSet(np.sort(fingerprints(keys.combine_chunks())))
-    hits = []
-    for batch in stored:
-        found = wanted.contains(fingerprints(batch.column(0)))
-        if found.any():
-            hits.append(batch.filter(pa.array(found)))
-    return pa.Table.from_batches(hits, _STORED)
 
 
 def _renamed(stored: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -264,7 +284,7 @@ def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:
         yield group
 
 
-class _WaitingRows:
+class WaitingRows:
     """Rows that can be gone through again and again; many of them wait on disk."""
 
     def __init__(self, files: ExitStack, batches: Iterable[pa.RecordBatch]) -> None:
@@ -272,13 +292,15 @@ class _WaitingRows:
         self._held: list[pa.RecordBatch] = []
         self._path: str | None = None
         writer: Any = None
+        held = 0
         for batch in batches:
             self.count += batch.num_rows
+            held += batch.nbytes
             if writer is not None:
                 writer.write_batch(batch)
                 continue
             self._held.append(batch)
-            if self.count > ROWS_IN_MEMORY:
+            if self.count > ROWS_IN_MEMORY or held > BYTES_IN_MEMORY:
                 folder = files.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-"))
                 self._path = os.path.join(folder, "rows.arrow")
                 writer = files.enter_context(pa.ipc.new_stream(self._path, batch.schema))
@@ -291,7 +313,8 @@ class _WaitingRows:
         if self._path is None:
             yield from self._held
             return
-        with pa.memory_map(self._path) as file, pa.ipc.open_stream(file) as reader:
+        # Not mapped into memory, where pages that were read would count as ours.
+        with pa.OSFile(self._path, "rb") as file, pa.ipc.open_stream(file) as reader:
             yield from reader
 
     def ids(self) -> list[str]:

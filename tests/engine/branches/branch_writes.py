@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+from omnigraph_engine.branches.merge import MergeOptions, MergeResult
+from omnigraph_engine.branches.table_merge import MergePart, Origin, TableWork
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableChange
 from omnigraph_engine.commit.sidecar import WriterKind
 from omnigraph_engine.commit.transaction import capture
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.manifest.refs import stored_branch
 from omnigraph_engine.schema.contract import IR_FILE, SOURCE_FILE, STATE_FILE, read_contract
+from omnigraph_engine.tables.buckets import dealt
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import stage_delete
 
@@ -53,6 +57,36 @@ def delete(graph: Graph, branch: str, doomed: dict[str, Iterable[str]]) -> None:
     if changes:
         plan = CommitPlan(kind=WriterKind.MUTATION, changes=tuple(changes))
         Coordinator(view, plan, lease=30, clock=PhaseClock()).run()
+
+
+def merge_in_parts(graph: Graph, source: str, into: str = "main", *, parts: int = 3, **options: Any) -> MergeResult:
+    """As ``Graph.merge``, with workers for every table, all of whom know only what has travelled to them."""
+    step: Any = travelled(graph.begin_merge(source, into, MergeOptions(**options)))
+    works = step.begin(elsewhere=0)
+    while not isinstance(works, MergeResult):
+        made = {key: parts_of(travelled(work), parts) for key, work in works.items()}
+        step = travelled(step)
+        works = step.go_on(made, elsewhere=0)
+    return works
+
+
+def parts_of(work: TableWork, count: int) -> list[MergePart]:
+    """What ``count`` workers stage of a table, each for the entities whose ids are dealt to it."""
+    schema = work.entities.schema
+    rows: dict[tuple[int, Origin], list[pa.RecordBatch]] = {}
+    for share in work.shares:
+        for number, batch in dealt(work.read(share), schema, count):
+            rows.setdefault((number, share.origin), []).append(batch)
+    texts = []
+    for number in range(count):
+        given = pa.Table.from_batches(rows.get((number, Origin.SOURCE), []), schema)
+        pairs = [(given, rows.get((number, Origin.TARGET), []))]
+        texts.append(travelled(work.entities).stage_apart(pairs).to_json())
+    return [MergePart.from_json(text) for text in texts]
+
+
+def travelled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - our own
 
 
 def state(graph: Graph, branch: str) -> dict[str, dict[str, dict[str, Any]]]:

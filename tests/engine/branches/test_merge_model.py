@@ -6,10 +6,11 @@ import copy
 import itertools
 import shutil
 import tempfile
+from functools import partial
 from typing import Any
 
 import pytest
-from branch_writes import SCHEMA, delete, knows, people, state
+from branch_writes import SCHEMA, delete, knows, merge_in_parts, people, state
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
@@ -89,11 +90,13 @@ class Histories(RuleBasedStateMachine):
         into=branches,
         on_conflict=st.sampled_from(["fail", "ours", "theirs"]),
         granularity=st.sampled_from(["row", "property"]),
+        in_parts=st.booleans(),
     )
-    def merge(self, source: str, into: str, on_conflict: str, granularity: str) -> None:
+    def merge(self, source: str, into: str, on_conflict: str, granularity: str, *, in_parts: bool) -> None:
         if source == into:
             return
-        plan = self.graph.merge(source, into, dry_run=True, on_conflict=on_conflict, granularity=granularity)
+        merge = partial(merge_in_parts, self.graph) if in_parts else self.graph.merge
+        plan = merge(source, into, dry_run=True, on_conflict=on_conflict, granularity=granularity)
         bases = self._bases(source, into)
         assert plan.base_commit == max(bases)
         if plan.outcome is MergeOutcome.UP_TO_DATE:
@@ -104,10 +107,10 @@ class Histories(RuleBasedStateMachine):
         if merged is None:
             assert plan.outcome is MergeOutcome.CONFLICTS
             with pytest.raises(MergeConflict):
-                self.graph.merge(source, into, on_conflict=on_conflict, granularity=granularity)
+                merge(source, into, on_conflict=on_conflict, granularity=granularity)
             return
         assert plan.outcome is not MergeOutcome.CONFLICTS, plan.report()
-        self.graph.merge(source, into, on_conflict=on_conflict, granularity=granularity)
+        merge(source, into, on_conflict=on_conflict, granularity=granularity)
         self._remember(into, merged, [self.heads[into], self.heads[source]])
 
     @rule(target=branches, branch=consumes(branches))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from branch_writes import delete, state
-from omnigraph_engine.branches.merge import MergeOutcome, MergeResult
+from branch_writes import delete, merge_in_parts, parts_of, state, travelled
+from omnigraph_engine.branches import rules
+from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome, MergeResult
 from omnigraph_engine.branches.plan import TableAction
 from omnigraph_engine.errors import BranchNotFound, InvalidArgument, MergeConflict, ReadOnlyGraph, VersionConflict
 from omnigraph_engine.failpoints import Failpoint, Moment, installed
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.tables import buckets
 
 SCHEMA = """
 node Person { name: String @key  mail: String? @unique  first: String?  last: String?  @unique(first, last) }
@@ -36,8 +39,12 @@ def names(*given: str) -> pa.Table:
     return pa.table({"name": list(given)})
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> Graph:
+@pytest.fixture(params=["in memory", "in buckets on disk"])
+def graph(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    if request.param != "in memory":
+        monkeypatch.setattr(buckets, "HELD_ROWS", 0)
+        monkeypatch.setattr(buckets, "BUCKETS", 3)
+        monkeypatch.setattr(rules, "_FEW", 0)
     graph = Graph.create(tmp_path / "g", SCHEMA)
     graph.load({"Person": names("a", "b", "c"), "Team": names("t", "u", "v", "w"), "Likes": edge("ab", "a", "b")})
     graph.branches.create("dev")
@@ -49,9 +56,10 @@ def conflicts(graph: Graph, **options: Any) -> list[tuple[str, str, str]]:
     planned = graph.merge("dev", dry_run=True, **options)
     assert planned.outcome is MergeOutcome.CONFLICTS
     before = graph.snapshot().version
-    with pytest.raises(MergeConflict) as caught:
-        graph.merge("dev", **options)
-    assert caught.value.conflicts.equals(planned.conflicts)
+    for merge in (graph.merge, partial(merge_in_parts, graph)):
+        with pytest.raises(MergeConflict) as caught:
+            merge("dev", **options)
+        assert caught.value.conflicts.equals(planned.conflicts)
     assert graph.snapshot().version == before
     return [(row["kind"], row["type"], row["id"]) for row in planned.conflicts.to_pylist()]
 
@@ -85,6 +93,14 @@ class TestOrphans:
         graph.merge("dev", on_conflict="theirs")
         assert graph.snapshot().table("Person").count("id = 'c'") == 1
 
+    def test_an_edge_with_ends_of_both_sides_needs_the_node_that_the_other_side_deleted(self, graph: Graph) -> None:
+        graph.load({"Likes": edge("ab", "c", "b")}, branch="dev", mode="merge")
+        graph.load({"Person": names("n")})
+        graph.merge("main", into="dev")
+        delete(graph, "dev", {"node:Person": ["n"]})
+        graph.load({"Likes": edge("ab", "a", "n")}, mode="merge")
+        assert conflicts(graph, granularity="property") == [("orphan edge", "Likes", "ab")]
+
     def test_a_node_and_its_edges_deleted_on_one_side_go(self, graph: Graph) -> None:
         delete(graph, "dev", {"node:Person": ["b"], "edge:Likes": ["ab"]})
         graph.load({"Person": names("m"), "Likes": edge("ac", "a", "c")})
@@ -114,6 +130,14 @@ class TestUnique:
         graph.load({"Person": person("l", None, "C", "B")}, mode="merge")
         assert conflicts(graph, granularity="property") == [("unique", "Person", "l")]
 
+    def test_properties_of_both_sides_together_meet_a_row_that_comes_with_them(self, graph: Graph) -> None:
+        graph.load({"Person": pa.concat_tables([person("k", None, "A", "B"), person("l", None, "C", "D")])})
+        graph.merge("main", into="dev")
+        for branch, one, other in (("dev", ("X", "B"), ("X", "D")), ("main", ("A", "Y"), ("C", "Y"))):
+            both = pa.concat_tables([person("k", None, *one), person("l", None, *other)])
+            graph.load({"Person": both}, branch=branch, mode="merge")
+        assert conflicts(graph, granularity="property") == [("unique", "Person", "k"), ("unique", "Person", "l")]
+
 
 class TestCardinality:
     def test_too_many_edges_together(self, graph: Graph) -> None:
@@ -122,6 +146,22 @@ class TestCardinality:
         graph.load({"Leads": edge("2", "a", "u")}, branch="dev")
         graph.load({"Leads": edge("3", "a", "v")})
         assert conflicts(graph) == [("cardinality", "Leads", "a")]
+
+    @pytest.mark.parametrize("edges_on_both_sides", [True, False])
+    @pytest.mark.parametrize(("deletes", "winner"), [("main", "theirs"), ("dev", "ours")])
+    def test_a_node_that_one_side_kept_needs_the_edges_that_the_other_deleted(
+        self, tmp_path: Path, deletes: str, winner: str, *, edges_on_both_sides: bool
+    ) -> None:
+        graph = Graph.create(tmp_path / "least", SCHEMA.replace("0..2", "1..2"))
+        leads = pa.concat_tables([edge("1", "a", "t"), edge("2", "b", "t")])
+        graph.load({"Person": names("a", "b"), "Team": names("t"), "Leads": leads})
+        graph.branches.create("dev")
+        keeps = "dev" if deletes == "main" else "main"
+        graph.load({"Person": person("a", mail="new")}, branch=keeps, mode="merge")
+        if edges_on_both_sides:
+            graph.load({"Leads": edge("3", "b", "t")}, branch=keeps)
+        delete(graph, deletes, {"node:Person": ["a"], "edge:Leads": ["1"]})
+        assert conflicts(graph, on_conflict=winner) == [("cardinality", "Leads", "a")]
 
     def test_one_edge_given_up_makes_room(self, graph: Graph) -> None:
         graph.load({"Leads": pa.concat_tables([edge("1", "a", "t"), edge("2", "a", "u")])})
@@ -182,8 +222,9 @@ class TestTheMergeAsAWhole:
         graph.load({"Person": person("a", mail="dev")}, branch="dev", mode="merge")
         graph.load({"Person": person("b", mail="main")}, mode="merge")
         before = graph.storage.list()
-        assert graph.merge("dev", dry_run=True).outcome is MergeOutcome.MERGED
-        assert graph.storage.list() == before
+        for merge in (graph.merge, partial(merge_in_parts, graph)):
+            assert merge("dev", dry_run=True).outcome is MergeOutcome.MERGED
+            assert graph.storage.list() == before
 
     def test_a_target_that_moves_meanwhile_is_merged_anew(self, graph: Graph) -> None:
         graph.load({"Person": names("d")}, branch="dev")
@@ -192,6 +233,39 @@ class TestTheMergeAsAWhole:
         assert result.outcome is MergeOutcome.MERGED
         shown = set(graph.snapshot().table("Person").to_arrow(["id"])["id"].to_pylist())
         assert shown == {"a", "b", "c", "d", "m", "rival"}
+
+    def test_parts_are_void_when_the_target_has_moved_and_others_are_made(self, graph: Graph) -> None:
+        graph.load({"Person": names("d")}, branch="dev")
+        graph.load({"Person": names("m")})
+        merge = graph.begin_merge("dev", "main", MergeOptions())
+        works = merge.begin(elsewhere=0)
+        assert isinstance(works, dict)
+        graph.load({"Person": person("a", mail="rival")}, mode="merge")
+        again = merge.go_on({key: parts_of(work, 2) for key, work in works.items()}, elsewhere=0)
+        assert isinstance(again, dict)
+        result = merge.go_on({key: parts_of(work, 2) for key, work in again.items()}, elsewhere=0)
+        assert isinstance(result, MergeResult)
+        assert result.outcome is MergeOutcome.MERGED
+        shown = {row["id"]: row["mail"] for row in graph.snapshot().table("Person").to_arrow().to_pylist()}
+        assert shown == {"a": "rival", **dict.fromkeys("bcdm")}
+
+    def test_a_property_may_have_the_name_of_what_a_merge_notes_itself(self, tmp_path: Path) -> None:
+        graph = Graph.create(tmp_path / "came", "node Guest { name: String @key  came: Bool?  origin: String? }")
+        guests = {"name": ["a", "b"], "came": [True, False], "origin": ["x", "y"]}
+        graph.load({"Guest": pa.table(guests)})
+        graph.branches.create("dev")
+        graph.load({"Guest": pa.table({"name": ["a"], "came": [False], "origin": ["z"]})}, mode="merge", branch="dev")
+        graph.load({"Guest": pa.table({"name": ["b"], "came": [True], "origin": ["y"]})}, mode="merge")
+        graph.merge("dev")
+        shown = {row["id"]: (row["came"], row["origin"]) for row in state(graph, "main")["Guest"].values()}
+        assert shown == {"a": (False, "z"), "b": (True, "y")}
+
+    def test_a_small_table_is_merged_where_the_merge_is_begun(self, graph: Graph) -> None:
+        graph.load({"Person": names("d")}, branch="dev")
+        graph.load({"Person": names("m")})
+        merge = travelled(graph.begin_merge("dev", "main", MergeOptions(delete_branch=True)))
+        assert isinstance(merge.begin(elsewhere=3), MergeResult)
+        assert [branch.name for branch in graph.branches.list()] == ["main"]
 
     def test_what_the_source_commits_meanwhile_is_not_merged(self, graph: Graph) -> None:
         graph.load({"Person": names("d")}, branch="dev")

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,67 @@ def main(folder: Path) -> None:
         assert len(graph.commits.list()) == 2, name
         assert graph.count("Person") == ROWS, name
         assert graph.read("Person").select("name").distinct().count() == ROWS, name
+    merge_with_tasks_that_fail(spark, folder)
     spark.stop()
+
+
+def merge_with_tasks_that_fail(spark: SparkSession, folder: Path) -> None:
+    from omnigraph_engine.branches.table_merge import EntityMerge, MergePart, Share, TableWork  # noqa: PLC0415
+    from omnigraph_engine.graph import Graph as EngineGraph  # noqa: PLC0415
+
+    import omnigraph_spark.merge as spark_merge  # noqa: PLC0415 - as above
+    from omnigraph_spark import Graph  # noqa: PLC0415
+
+    marker = folder / "merge"
+
+    class StagesTwice(EntityMerge):
+        """The first attempt at a part dies when all is staged."""
+
+        def stage_apart(self, pairs: Any) -> MergePart:
+            part = super().stage_apart(pairs)
+            once(Path(f"{marker}.staged"))
+            return part
+
+    class ReadsTwice(TableWork):
+        """The first attempt to read rows dies after some have been passed on."""
+
+        def read(self, share: Share) -> Batches:
+            yield from super().read(share)
+            once(Path(f"{marker}.read"))
+
+    def disturbed(spark: SparkSession, work: TableWork) -> list[MergePart]:
+        entities = StagesTwice(**vars(work.entities))
+        return run_job(spark, ReadsTwice(**{**vars(work), "entities": entities}))
+
+    run_job, spark_merge.run_job = spark_merge.run_job, disturbed
+    spark_merge.JOB_ROWS, spark_merge.ROWS_PER_PART = 0, 300
+    graph = EngineGraph.create(folder / "merge.omni", "node Person { name: String @key  age: I32? }")
+
+    def put(branch: str, first: int, last: int, age: int) -> None:
+        names = [str(number) for number in range(first, last)]
+        rows = pa.table({"name": names, "age": pa.array([age] * len(names), pa.int32())})
+        graph.load({"Person": rows}, mode="merge", branch=branch)
+
+    put("main", 0, 1000, 0)
+    graph.branches.create("dev")
+    put("dev", 0, 400, 1)
+    put("dev", 1000, 1100, 1)
+    put("main", 900, 1000, 2)
+    merged = Graph.open(spark, graph.uri).merge("dev")
+    assert Path(f"{marker}.staged").exists()
+    assert Path(f"{marker}.read").exists()
+    person = merged.tables["node:Person"]
+    assert (person.rows, person.inserted, person.updated, person.deleted) == (1100, 100, 400, 0)
+    ages = [0 if number < 900 else 2 for number in range(1000)]
+    ages = [1] * 400 + ages[400:] + [1] * 100
+    shown = graph.snapshot().table("Person").to_arrow().to_pylist()
+    assert sorted((int(row["id"]), row["age"]) for row in shown) == list(enumerate(ages))
+
+
+def once(marker: Path) -> None:
+    if not marker.exists():
+        marker.touch()
+        raise RuntimeError("the first attempt fails")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,199 @@
+"""Merging one table by entity, in parts that any number of workers make.
+
+Every row that a side has touched is read, tagged and dealt by its id, so that all rows of an entity meet in one place.
+Where they meet, ``EntityMerge`` decides about each entity on its own and stages what follows. In one process the buckets of
+``pair_up`` are that place, one after the other; with many workers it is a shuffle. What they staged is sealed in one place.
+
+Memory is bounded by one bucket, eight bytes for each row that is put or goes, and the conflicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph_engine.branches.conflicts import ConflictList
+from omnigraph_engine.branches.entities import row_schema
+from omnigraph_engine.branches.three_way import Granularity, Outcome, Resolution, Side, three_way
+from omnigraph_engine.compute import pc
+from omnigraph_engine.tables.buckets import pair_up
+from omnigraph_engine.tables.changes import ROW, RowChanges
+from omnigraph_engine.tables.key_joins import candidates
+from omnigraph_engine.tables.patch import Patch, locate, stage_patches
+from omnigraph_engine.tables.table import Table
+from omnigraph_engine.tables.upsert import NOWHERE, Addresses, UpsertPart, leave_addresses
+
+_CAME = pa.field("#came", pa.bool_())  # no property can have this name
+
+Pairs = Iterable[tuple[pa.Table, Iterable[pa.RecordBatch]]]  # of rows of the source and of the target
+
+
+class Origin(IntEnum):
+    SOURCE = 0
+    TARGET = 1
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows that one worker reads: some of those that one side lost, or of those that came there."""
+
+    origin: Origin
+    came: bool
+    number: int
+
+
+@dataclass(frozen=True)
+class MergePart:
+    """What one worker staged and found. Plain data, to travel: its size follows its files and its conflicts."""
+
+    staged: UpsertPart | None
+    mixed: bool  # whether a row holds properties of both sides
+    conflicts: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> MergePart:
+        fields: dict[str, Any] = json.loads(text)
+        staged = None if fields["staged"] is None else UpsertPart.from_json(json.dumps(fields["staged"]))
+        return cls(staged, fields["mixed"], tuple(fields["conflicts"]))
+
+
+@dataclass(frozen=True)
+class EntityMerge:
+    """How the entities of one table are merged: all that a worker needs to stage those that meet where it is. Plain data."""
+
+    table: Table  # as the target has it
+    type_name: str
+    schema: pa.Schema  # of the rows that meet
+    resolution: Resolution
+    granularity: Granularity
+    operation_id: str  # names what workers leave behind until it is committed
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of the table, ``id`` first."""
+        return [name for name in self.schema.names if name not in (*ROW, _CAME.name)]
+
+    def stage(self, pairs: Pairs) -> tuple[MergePart, Addresses]:
+        """Decides about every entity of ``pairs``, and stages it; and the addresses of the target's rows that go."""
+        conflicts = ConflictList()
+        outcomes: list[bool] = []
+        staged = stage_patches(self.table, self._patches(pairs, conflicts, outcomes))
+        part, gone = (None, np.empty(0, np.uint64)) if staged is None else staged
+        return MergePart(part, any(outcomes), tuple(conflicts)), gone
+
+    def stage_apart(self, pairs: Pairs) -> MergePart:
+        """As ``stage``, for one of several workers; what they return is sealed in one place."""
+        part, gone = self.stage(pairs)
+        if part.staged is None:
+            return part
+        left = leave_addresses(self.table, part.staged, gone, operation_id=self.operation_id)
+        return MergePart(left, part.mixed, part.conflicts)
+
+    def _patches(self, pairs: Pairs, conflicts: ConflictList, mixed: list[bool]) -> Iterator[Patch]:
+        for given, stream in pairs:
+            if not given.num_rows:
+                continue
+            source, met = _side(given), candidates(given["id"], stream)
+            outcome = three_way(
+                self.type_name,
+                self.columns,
+                source,
+                _side(pa.Table.from_batches(met, self.schema)),
+                resolution=self.resolution,
+                granularity=self.granularity,
+                conflicts=conflicts,
+            )
+            mixed.append(outcome.mixed)
+            yield self._patch(source, outcome)
+
+    def _patch(self, source: Side, outcome: Outcome) -> Patch:
+        """Where each row of the outcome goes: entities that the target has not touched have kept their row ids in it."""
+        place = pc.index_in(outcome.put["id"].combine_chunks(), value_set=source.lost["id"].combine_chunks())
+        updating, adding = outcome.put.filter(place.is_valid()), outcome.put.filter(place.is_null())
+        row_ids, addresses = _find(self.table, source.lost.take(place.drop_null()))
+        _, removed = _find(self.table, outcome.remove)
+        over, over_at = outcome.put_over["_rowid"].to_numpy(), outcome.put_over["_rowaddr"].to_numpy()
+        new = pa.concat_tables([adding, outcome.put_back])
+        return Patch(
+            rows=pa.concat_tables([updating, outcome.put_over, new]).select(self.columns),
+            row_ids=np.concatenate([row_ids, over, np.full(new.num_rows, NOWHERE)]),
+            gone=np.concatenate([addresses, over_at, removed, outcome.remove_over["_rowaddr"].to_numpy()]),
+        )
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """One table's merge: which rows are to be read, and how their entities are merged. Plain data."""
+
+    by_source: RowChanges
+    by_target: RowChanges
+    entities: EntityMerge
+    rows: int  # that are to be read, at most
+
+    @classmethod
+    def of(
+        cls,
+        by_source: RowChanges,
+        by_target: RowChanges,
+        type_name: str,
+        *,
+        resolution: Resolution,
+        granularity: Granularity,
+        operation_id: str,
+    ) -> TableWork:
+        table = by_target.after
+        schema = row_schema(table.schema, table.schema.names).append(_CAME)
+        entities = EntityMerge(table, type_name, schema, resolution, granularity, operation_id)
+        return cls(by_source, by_target, entities, by_source.rows + by_target.rows)
+
+    @property
+    def shares(self) -> list[Share]:
+        """All that is to be read, each share for one worker."""
+        return [
+            Share(origin, came, number)
+            for origin in Origin
+            for came in (False, True)
+            for number in range(len(self._changes(origin).came_shares if came else self._changes(origin).lost_shares))
+        ]
+
+    def read(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """The rows of a share, in the schema in which rows meet."""
+        changes, schema = self._changes(share.origin), self.entities.schema
+        for batch in (changes.came if share.came else changes.lost)(self.entities.columns, share.number):
+            arrays = [batch[field.name].cast(field.type) for field in schema if field.name != _CAME.name]
+            tag = pa.array(np.full(batch.num_rows, share.came))
+            yield pa.RecordBatch.from_arrays([*arrays, tag], schema=schema)
+
+    def pairs(self) -> Pairs:
+        """All rows, brought together in this process."""
+        schema = self.entities.schema
+        return pair_up(self._all(Origin.SOURCE), self._all(Origin.TARGET), schema, schema)
+
+    def _all(self, origin: Origin) -> Iterator[pa.RecordBatch]:
+        for share in self.shares:
+            if share.origin is origin:
+                yield from self.read(share)
+
+    def _changes(self, origin: Origin) -> RowChanges:
+        return self.by_source if origin is Origin.SOURCE else self.by_target
+
+
+def _find(table: Table, rows: pa.Table) -> tuple[Any, Any]:
+    if not rows.num_rows:
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
+    return locate(table, rows["id"].combine_chunks(), rows["_rowid"].to_numpy())
+
+
+def _side(rows: pa.Table) -> Side:
+    came = rows[_CAME.name]
+    rest = rows.drop_columns([_CAME.name])
+    return Side(lost=rest.filter(pc.invert(came)), came=rest.filter(came))
