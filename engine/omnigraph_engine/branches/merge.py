@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from omnigraph_engine.branches.ancestry import by_id, nearest_common
-from omnigraph_engine.branches.conflicts import ConflictList, report
+from omnigraph_engine.branches.conflicts import ConflictList, report, way_out
 from omnigraph_engine.branches.plan import MergePlan, TableMerge
 from omnigraph_engine.branches.rules import check_crosswise, check_together
 from omnigraph_engine.branches.three_way import Granularity, Resolution
@@ -153,7 +153,7 @@ class Merge:
                 f"Merging '{self._source_name}' into '{self._target_name}' has {unresolved.num_rows} conflict(s):\n"
                 f"{report(unresolved)}",
                 details={"count": unresolved.num_rows, "base": base_id, "source": source_head, "target": target_head},
-                hint='Change one side, or merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data.',
+                hint=way_out(unresolved, 'merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data'),
                 conflicts=unresolved,
             )
         if unresolved.num_rows:
