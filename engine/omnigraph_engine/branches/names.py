@@ -9,8 +9,8 @@ from urllib.parse import quote
 from omnigraph_engine.errors import BranchExists, InvalidArgument
 from omnigraph_engine.manifest.rows import MAIN
 
-# As part of a URL. A table's line is named by its branch and 60 characters more, Lance adds 44 to that for a moment, and the name
-# of a file has 255 at most.
+# As part of a URL within a URL, which is how Lance names files. A table's line is named by its branch and 60 characters more, Lance
+# adds 44 to that for a moment, and the name of a file has 255 at most.
 LONGEST = 150
 
 _SEGMENT = re.compile(r"[\w.-]+")
@@ -29,10 +29,8 @@ def check_name(name: str) -> None:
         problem = "a name consists of letters, digits, '.', '-' and '_', in parts separated by '/'"
     elif ".." in name or name.endswith(".lock") or name.startswith(".") or "/." in name:
         problem = "'..', a part that begins with '.' and the ending '.lock' are not allowed"
-    elif len(quote(name, safe="")) > LONGEST:
-        problem = (
-            f"it is longer than {LONGEST} characters; '/' counts as 3, a letter outside of a-z and A-Z as up to 12"
-        )
+    elif len(quote(quote(name), safe="")) > LONGEST:
+        problem = f"it is longer than {LONGEST} characters; '/' counts as 3, a letter beyond a-z as up to 20"
     if problem is not None:
         raise InvalidArgument(f"A branch cannot be called '{name}': {problem}.", details={"branch": name})
 

@@ -176,7 +176,7 @@ def test_main_is_a_branch_that_can_be_got(graph: Graph) -> None:
 @pytest.mark.parametrize(
     "name",
     ["main", "__x", "", "a b", "a:b", "a\\b", "a%2Fb", "a?", "a*", "..", "a..b", "a/../b", ".", ".a", "a/.b",
-     "a.lock", "a/b.lock", "/a", "a/", "a//b", "a\n", "x" * 151, "ö" * 26, "/".join("a" * 39)],
+     "a.lock", "a/b.lock", "/a", "a/", "a//b", "a\n", "x" * 151, "ö" * 16, "/".join("a" * 39)],
 )  # fmt: skip
 def test_a_name_that_no_branch_may_have_is_refused_and_leaves_nothing(graph: Graph, name: str) -> None:
     before = graph.storage.list()
@@ -195,7 +195,7 @@ def test_a_name_that_is_no_text_is_refused(graph: Graph, name: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     ["dev", "a.b-c_d", "team/feature", "a/b/c", "9", "größe", "Main", "main2", "a-b",
-     "x" * 150, "ö" * 25, "/".join("a" * 38)],
+     "x" * 150, "ö" * 15, "/".join("a" * 38)],
 )  # fmt: skip
 def test_a_name_that_a_branch_may_have_can_be_made_written_and_deleted(graph: Graph, name: str) -> None:
     graph.branches.create(name)
