@@ -16,7 +16,7 @@ from omnigraph_engine.graph import GraphSchema
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.model import EdgeType
 from omnigraph_engine.write.endpoints import Endpoint, Endpoints
-from omnigraph_engine.write.graph_transaction import load_mode, refuse_mixed_modes
+from omnigraph_engine.write.graph_transaction import Block, load_mode, refuse_mixed_modes
 from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 
@@ -72,14 +72,17 @@ class Transaction:
         self._pool = ThreadPoolExecutor(JOBS_AT_A_TIME, thread_name_prefix="omnigraph")
         self._tag = f"omnigraph-{uuid.uuid4()}"
         self._receipt: CommitReceipt | None = None
+        self._block = Block()
         self.metrics = Metrics()
 
     def __enter__(self) -> Transaction:
+        self._block.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self._block.leave()
         if kind is not None:
             self._stop()
             return
@@ -131,6 +134,7 @@ class Transaction:
             src_key: Instead of ``src``: the columns with the key of that node, in the order of its declaration.
             dst_key: Instead of ``dst``: the same.
         """
+        self._block.check_inside()
         table = self._schema.table_type(type_name)
         chosen = load_mode(mode)
         self._modes.append((table.table_key, chosen))
@@ -144,6 +148,7 @@ class Transaction:
 
     def load_json(self, lines: DataFrame, mode: LoadMode | str = LoadMode.APPEND) -> None:
         """Stages JSON lines of many types, one object per row of the one text column; the lines say which type they are of."""
+        self._block.check_inside()
         chosen = load_mode(mode)
 
         def stage() -> list[tuple[TableLoad, Sequence[str]]]:

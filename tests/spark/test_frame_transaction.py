@@ -126,6 +126,26 @@ def test_an_exception_in_the_block_leaves_nothing_visible_and_the_history_as_it_
     assert names(social_graph) == ["Ada", "Bob"]
 
 
+def test_a_load_outside_of_the_block_is_refused_before_any_job(spark: SparkSession, social_graph: Graph) -> None:
+    transaction = social_graph.transaction()
+    with pytest.raises(InvalidArgument, match="has not begun: nothing would be committed"):
+        transaction.load("Person", people(spark, "Ada"))
+    with pytest.raises(InvalidArgument, match="has not begun"):
+        transaction.load_json(spark.createDataFrame([("{}",)], "value string"))
+    with transaction as tx:
+        tx.load("Person", people(spark, "Ada"))
+    for type_name in ("Person", "Company"):
+        with pytest.raises(InvalidArgument, match="is over"):
+            tx.load(type_name, people(spark, "Bob"))
+    assert names(social_graph) == ["Ada"]
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_a_number_of_rows_per_file_below_one_is_refused(social_graph: Graph, rows: int) -> None:
+    with pytest.raises(InvalidArgument, match=r"max_rows_per_file is .*; it must be at least 1"):
+        social_graph.transaction(max_rows_per_file=rows)
+
+
 def test_a_block_that_loads_nothing_or_no_rows_commits_nothing(spark: SparkSession, social_graph: Graph) -> None:
     with social_graph.transaction() as nothing:
         pass
@@ -547,6 +567,17 @@ def test_bad_json_lines_raise_the_typed_error_and_commit_nothing(
     with pytest.raises(error, match=says):
         social_graph.load_json(spread(spark, [(good,), (line,)], "value string"))
     assert len(social_graph.commits.list()) == 1
+
+
+def test_a_bad_json_line_is_told_by_its_text_because_the_numbers_of_tasks_mean_nothing(
+    spark: SparkSession, social_graph: Graph
+) -> None:
+    lines = [(json.dumps({"type": "Person", "data": {"name": f"p{number}"}}),) for number in range(20)]
+    lines[17] = ('{"type": "Person", "data": {"name": "p17", "age": "old"}}',)
+    with pytest.raises(OmnigraphError) as raised:
+        social_graph.load_json(spark.createDataFrame(lines, "value string").repartition(4))
+    assert raised.value.message.startswith(f"The line '{lines[17][0]}': Person.age must be ")
+    assert raised.value.details["text"] == lines[17][0]
 
 
 def test_json_lines_must_be_one_column_of_text(spark: SparkSession, social_graph: Graph) -> None:

@@ -30,6 +30,28 @@ def ids(graph: Graph, name: str = "Person") -> list[str]:
     return sorted(graph.snapshot().table(name).to_arrow(["id"])["id"].to_pylist())
 
 
+# -- the block ----------------------------------------------------------------------------------------------
+
+
+def test_what_would_never_be_committed_is_refused_outside_of_the_block(graph: Graph) -> None:
+    transaction = graph.transaction()
+    with pytest.raises(InvalidArgument, match="has not begun: nothing would be committed"):
+        transaction.load("Person", people("Ada"))
+    with transaction:
+        transaction.load("Person", people("Ada"))
+    for load in (
+        lambda: transaction.load("Person", people("Bob")),
+        lambda: transaction.load("Company", pa.table({"name": ["Acme"]})),
+        lambda: transaction.load_jsonl(['{"type": "Person", "data": {"name": "Bob"}}']),
+    ):
+        with pytest.raises(InvalidArgument, match="is over"):
+            load()
+    with pytest.raises(InvalidArgument, match="entered already"):
+        transaction.__enter__()
+    assert ids(graph) == ["Ada"]
+    assert len(graph.commits.list()) == 2
+
+
 # -- what may stand in one ----------------------------------------------------------------------------------
 
 
