@@ -9,8 +9,8 @@ from urllib.parse import quote
 from omnigraph_engine.errors import BranchExists, InvalidArgument
 from omnigraph_engine.manifest.rows import MAIN
 
-# As part of a URL within a URL, which is how Lance names files. A table's line is named by its branch and 60 characters more, Lance
-# adds 44 to that for a moment, and the name of a file has 255 at most.
+# As part of a URL within a URL, which is how Lance names files. A table's line is named by its branch and 60 characters more,
+# Lance adds 44 to that for a moment, and the name of a file has 255 at most.
 LONGEST = 150
 
 _SEGMENT = re.compile(r"[\w.-]+")

@@ -86,8 +86,10 @@ def main(port: str, uri: str) -> None:
     more.write.format("omnigraph").option("node", "Person").mode("append").save(uri)
     assert spark.read.format("omnigraph").option("node", "Person").load(uri).count() == 4
     assert spark.read.format("omnigraph").option("table", "commits").load(uri).count() == 4
-    with pytest.raises(PySparkException, match="OG4004"):
+    with pytest.raises(PySparkException, match="OG4004") as short:
         more.write.format("omnigraph").option("node", "Person").mode("append").save(uri)
+    assert "at org.apache.spark" not in str(short.value)  # the server is told not to send its stack
+    assert len(str(short.value).splitlines()) < 10
     with pytest.raises(InvalidArgument, match="is not committed"):
         graph.transaction().receipt  # noqa: B018
     branch_and_merge(spark, graph)
@@ -113,6 +115,8 @@ def branch_and_merge(spark: SparkSession, graph: Graph) -> None:
         graph.merge("dev")
     assert refused.value.conflicts["id"].to_pylist() == ["Ada"]
     assert [row.id for row in graph.merge("dev", dry_run=True).conflicts.collect()] == ["Ada"]
+    none = graph.merge("dev", on_conflict="theirs", dry_run=True)
+    assert (none.conflicts.count(), none.resolved.count(), none.conflicts.columns) == (0, 1, none.resolved.columns)
     merged = graph.merge("dev", on_conflict="theirs", delete_branch=True)
     assert [row.resolution for row in merged.resolved.collect()] == ["theirs"]
     assert merged.commit is not None
