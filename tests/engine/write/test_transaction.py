@@ -138,10 +138,10 @@ def test_json_lines_longer_than_one_flush_are_one_load(
     ("first", "second"), [("append", "merge"), ("merge", "merge"), ("overwrite", "append"), ("overwrite", "overwrite")]
 )
 def test_a_type_is_loaded_once_unless_it_is_appended(graph: Graph, first: str, second: str) -> None:
-    transaction = graph.transaction()
-    transaction.load("Person", people("Ada"), first)
-    with pytest.raises(InvalidArgument, match="node:Person is loaded twice") as caught:
-        transaction.load("Person", people("Bob"), second)
+    with graph.transaction() as transaction:
+        transaction.load("Person", people("Ada"), first)
+        with pytest.raises(InvalidArgument, match="node:Person is loaded twice") as caught:
+            transaction.load("Person", people("Bob"), second)
     assert caught.value.details == {"table_key": "node:Person", "modes": [first, second]}
     assert caught.value.hint
 
