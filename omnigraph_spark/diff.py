@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as st
 
+from omnigraph_spark.faults import clean_errors
 from omnigraph_spark.types import arrow_schema, conform_to_spark, spark_schema
 
 
@@ -48,9 +49,10 @@ def _side(spark: SparkSession, changes: TableChanges, side: Literal["lost", "cam
     read: Callable[[list[str], int], Iterator[pa.RecordBatch]] = rows.lost if side == "lost" else rows.came
 
     def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_numpy():
-                for found in read(columns, int(number)):
-                    yield conform_to_spark(found, schema)
+        with clean_errors():
+            for batch in batches:
+                for number in batch.column(0).to_numpy():
+                    for found in read(columns, int(number)):
+                        yield conform_to_spark(found, schema)
 
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(scan, changes.schema)

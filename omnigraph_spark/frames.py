@@ -13,12 +13,13 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 from omnigraph_engine.errors import InvalidInput, OmnigraphError
-from omnigraph_engine.write.jsonl import read_json_lines
+from omnigraph_engine.write.jsonl import by_text, read_json_lines
 from omnigraph_engine.write.load import Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
 from omnigraph_spark.calls import decoded, encode, is_connect
+from omnigraph_spark.faults import clean_errors
 from omnigraph_spark.options import PARTITION_ROWS
 from omnigraph_spark.read import Scan
 from omnigraph_spark.write import TableLoad
@@ -33,9 +34,10 @@ def scan_frame(spark: SparkSession, scan: Scan) -> DataFrame:
     """The rows of a scan, read by as many tasks as it has partitions."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_numpy():
-                yield from scan.read(int(number))
+        with clean_errors():
+            for batch in batches:
+                for number in batch.column(0).to_numpy():
+                    yield from scan.read(int(number))
 
     count = len(scan.partitions)
     return spark.range(0, count, 1, count).mapInArrow(read, scan.schema)
@@ -94,7 +96,7 @@ def _stage_lines(lines: Iterator[str], load: Load, mode: LoadMode) -> Iterator[t
     with ExitStack() as files:
         folder = files.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-"))
         writers: dict[str, pa.ipc.RecordBatchStreamWriter] = {}
-        for table_key, batch in read_json_lines(lines, load.accepted):
+        for table_key, batch in read_json_lines(lines, load.accepted, mark=by_text):
             if table_key not in writers:
                 path = _path(folder, table_key)
                 writers[table_key] = files.enter_context(pa.ipc.new_stream(path, batch.schema))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal
 
+import pyarrow as pa
 from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome, MergeResult, OnConflict
 from omnigraph_engine.branches.plan import TableMerge
 from omnigraph_engine.errors import UnknownType, did_you_mean
@@ -30,6 +31,7 @@ from omnigraph_spark.frames import default_partition_rows, scan_frame
 from omnigraph_spark.merge import merge
 from omnigraph_spark.options import MAX_ROWS_PER_FILE
 from omnigraph_spark.transaction import Transaction
+from omnigraph_spark.types import spark_schema
 
 
 class Snapshot:
@@ -99,12 +101,15 @@ class Snapshot:
 class Commits:
     """The commits of a graph."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, branch: str) -> None:
         self._host = host
+        self._branch = branch
 
-    def list(self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None) -> list[GraphCommit]:
-        """The commits visible on a branch, newest first: its own, then those it inherited."""
-        return self._host.call(verbs.list_commits, branch, actor, limit)
+    def list(
+        self, branch: str | None = None, *, actor: str | None = None, limit: int | None = None
+    ) -> list[GraphCommit]:
+        """The commits visible on a branch (the graph's own by default), newest first: its own, then those it inherited."""
+        return self._host.call(verbs.list_commits, branch or self._branch, actor, limit)
 
     def show(self, commit_id: str) -> GraphCommit:
         """One commit, whichever branch it was made on."""
@@ -114,8 +119,9 @@ class Commits:
 class Branches:
     """The branches of a graph."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, branch: str) -> None:
         self._host = host
+        self._branch = branch
 
     def list(self) -> list[BranchInfo]:
         """Every branch, main first, then by name."""
@@ -125,9 +131,11 @@ class Branches:
         """One branch. Raises ``BranchNotFound`` when there is none of that name."""
         return self._host.call(verbs.get_branch, name)
 
-    def create(self, name: str, from_: str = MAIN) -> BranchInfo:
-        """A branch of that name exists afterwards and shows what ``from_``, a branch or a commit, shows now."""
-        return self._host.call(verbs.create_branch, name, from_, uuid.uuid4().hex)
+    def create(self, name: str, from_: str | None = None) -> BranchInfo:
+        """A branch of that name exists afterwards and shows what ``from_``, a branch (the graph's by default) or a commit,
+        shows now.
+        """
+        return self._host.call(verbs.create_branch, name, from_ or self._branch, uuid.uuid4().hex)
 
     def delete(self, name: str) -> None:
         """There is no such branch afterwards, and the name may be used again at once."""
@@ -152,7 +160,9 @@ class Diff:
             if key in self._changes:
                 return diff_frame(self._spark, self._changes[key])
         raise UnknownType(
-            f"The graph has no type '{name}'.", details={"type": name}, hint=did_you_mean(name, self._changes)
+            f"The graph has no type '{name}'.",
+            details={"type": name},
+            hint=did_you_mean(name, [*(key.split(":", 1)[1] for key in self._changes), *self._changes]),
         )
 
 
@@ -182,12 +192,12 @@ class Merged:
     @property
     def conflicts(self) -> DataFrame:
         """Every unresolved conflict: kind, type, id, and the entity as JSON in the base, the source and the target."""
-        return self._spark.createDataFrame(self.result.conflicts)
+        return _frame(self._spark, self.result.conflicts)
 
     @property
     def resolved(self) -> DataFrame:
         """Every conflict that was resolved, and how."""
-        return self._spark.createDataFrame(self.result.resolved)
+        return _frame(self._spark, self.result.resolved)
 
     def report(self) -> str:
         """The unresolved conflicts, for people."""
@@ -229,8 +239,8 @@ class Graph:
         self.uri = uri
         self.branch = branch
         self.schema: GraphSchema = host.call(verbs.schema)
-        self.commits = Commits(host)
-        self.branches = Branches(host)
+        self.commits = Commits(host, branch)
+        self.branches = Branches(host, branch)
         self.maintenance = Maintenance(host)
 
     def __repr__(self) -> str:
@@ -245,13 +255,12 @@ class Graph:
         *,
         storage_options: Mapping[str, str] | None = None,
         options: WriteOptions | None = None,
-        branch: str = MAIN,
     ) -> Graph:
         """An empty graph with this schema exists afterwards. Of several creators at one address exactly one succeeds."""
         address, stores = _absolute(uri), dict(storage_options or {})
         create = partial(EngineGraph.create, address, schema, storage_options=stores, options=options)
         later = partial(EngineGraph.open, address, storage_options=stores, options=options)
-        return cls(spark, address, host(spark, address, create, later), branch)
+        return cls(spark, address, host(spark, address, create, later), MAIN)
 
     @classmethod
     def open(
@@ -272,11 +281,17 @@ class Graph:
             mode: ``"ro"`` refuses every write. ``"rw"`` first settles what dead writers left behind.
             storage_options: Credentials and settings of the store, as Lance takes them.
             options: How writes behave when they meet others.
-            branch: What reads and writes mean when they name no branch.
+            branch: What every call means that names no branch; ``merge`` alone says where it goes.
+
+        Raises:
+            BranchNotFound: there is no such branch.
         """
         address, stores = _absolute(uri), dict(storage_options or {})
         first = partial(EngineGraph.open, address, mode, storage_options=stores, options=options)
-        return cls(spark, address, host(spark, address, first, first), branch)
+        graph = cls(spark, address, host(spark, address, first, first), branch)
+        if branch != MAIN:
+            graph.branches.get(branch)
+        return graph
 
     def snapshot(
         self,
@@ -349,7 +364,9 @@ class Graph:
             "message": message,
             "txn_app_id": txn_app_id,
             "txn_version": txn_version,
-            "max_rows_per_file": max_rows_per_file or int(str(MAX_ROWS_PER_FILE.default)),
+            "max_rows_per_file": int(str(MAX_ROWS_PER_FILE.default))
+            if max_rows_per_file is None
+            else max_rows_per_file,
             "skip_dangling": skip_dangling,
         }
         load = self._host.call(verbs.begin_load, branch or self.branch, options)
@@ -407,6 +424,11 @@ class Graph:
         with self.transaction(branch, actor=actor, message=message) as transaction:
             transaction.load_json(frame, chosen)
         return transaction.receipt
+
+
+def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The schema is given because Spark Connect infers none from a table without rows."""
+    return spark.createDataFrame(rows, spark_schema(rows.schema))
 
 
 def _absolute(uri: str | os.PathLike[str]) -> str:

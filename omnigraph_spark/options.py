@@ -230,6 +230,12 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _refuse_unknown(given: Mapping[str, str], side: Side) -> None:
+    if "paths" in given:  # what Spark makes of a list
+        raise InvalidArgument(
+            "One load reads one graph, and several addresses were given.",
+            details={"option": "paths"},
+            hint="Call load(...) once for each graph, and union what they return.",
+        )
     known = [option.name for option in OPTIONS if side in option.sides]
     for name in given:
         if name not in known and not name.startswith(STORAGE_PREFIX):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from omnigraph_engine.arguments import whole_number
 from omnigraph_engine.errors import InvalidArgument, TypeMismatch, UnknownProperty, did_you_mean
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.snapshot import Snapshot
@@ -37,6 +38,10 @@ class PinnedTable:
         if columns is None:
             return whole
         self._refuse_unknown(columns, whole)
+        if len(set(columns)) < len(columns):
+            raise InvalidArgument(
+                f"The columns ({', '.join(columns)}) are not distinct.", hint="Name each column once."
+            )
         return StructType([whole[name] for name in columns])
 
     def check_requested(self, schema: StructType, columns: Sequence[str] | None) -> None:
@@ -129,8 +134,9 @@ def plan_scan(
 ) -> Scan:
     """Which fragments each task reads. With a limit it is one task, which stops when it has enough."""
     pinned.check_filter(filter)
-    if limit is not None and limit < 0:
-        raise InvalidArgument(f"limit is {limit}; it must not be negative.")
+    if limit is not None:
+        whole_number("limit", limit, least=0)
+    whole_number("partition_rows", partition_rows, least=1)
     fragments = pinned.open().fragments()
     if limit is not None:
         partitions = [tuple(fragment.fragment_id for fragment in fragments)]

@@ -6,9 +6,9 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from omnigraph_engine.errors import InvalidArgument
@@ -16,7 +16,7 @@ from omnigraph_engine.graph import GraphSchema
 from omnigraph_engine.manifest.rows import GraphCommit
 from omnigraph_engine.schema.model import EdgeType
 from omnigraph_engine.write.endpoints import Endpoint, Endpoints
-from omnigraph_engine.write.graph_transaction import load_mode, refuse_mixed_modes
+from omnigraph_engine.write.graph_transaction import Block, load_mode, refuse_mixed_modes
 from omnigraph_engine.write.load import CommitReceipt, Load, LoadMode
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,17 +30,23 @@ JOBS_AT_A_TIME = 4  # small tables are staged side by side; a large one keeps th
 
 @dataclass(frozen=True)
 class TableMetrics:
-    """What was staged of one table."""
+    """What was staged of one table, and what it took."""
 
     rows: int
     files: int
     bytes: int
-    seconds: float
+    skipped: int = 0  # of the rows: edges that were left out because a node they name does not exist
+    # "stage": its jobs (for JSON lines the one that all types share); "gather": joining what their tasks staged;
+    # "commit": the commits of the table. Checks go across tables and are told in all only.
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class Metrics:
-    """What a transaction cost: per table what was staged, and for the commit the seconds of each of its phases."""
+    """What a transaction cost: for each table, and for all of it the seconds of each phase.
+
+    ``seconds["stage"]`` is the time from the first load to the end of the last job; several may run at a time.
+    """
 
     tables: dict[str, TableMetrics] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -68,18 +74,22 @@ class Transaction:
         self._schema = schema
         self._load = load
         self._jobs: list[Future[list[Staged]]] = []
+        self._began: float | None = None
         self._modes: list[tuple[str, LoadMode]] = []
         self._pool = ThreadPoolExecutor(JOBS_AT_A_TIME, thread_name_prefix="omnigraph")
         self._tag = f"omnigraph-{uuid.uuid4()}"
         self._receipt: CommitReceipt | None = None
+        self._block = Block()
         self.metrics = Metrics()
 
     def __enter__(self) -> Transaction:
+        self._block.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self._block.leave()
         if kind is not None:
             self._stop()
             return
@@ -90,9 +100,10 @@ class Transaction:
             self._stop()
             raise
         self._pool.shutdown()
+        staging = 0.0 if self._began is None else time.perf_counter() - self._began
         loads = [(part.table_load, part.parts) for part in staged]
         self._receipt = self._host.call(verbs.finish_load, self._load, loads)
-        self.metrics = Metrics(_by_table(staged), dict(self._receipt.seconds))
+        self.metrics = _metrics(staged, staging, self._receipt)
 
     @property
     def receipt(self) -> CommitReceipt:
@@ -131,6 +142,7 @@ class Transaction:
             src_key: Instead of ``src``: the columns with the key of that node, in the order of its declaration.
             dst_key: Instead of ``dst``: the same.
         """
+        self._block.check_inside()
         table = self._schema.table_type(type_name)
         chosen = load_mode(mode)
         self._modes.append((table.table_key, chosen))
@@ -144,6 +156,7 @@ class Transaction:
 
     def load_json(self, lines: DataFrame, mode: LoadMode | str = LoadMode.APPEND) -> None:
         """Stages JSON lines of many types, one object per row of the one text column; the lines say which type they are of."""
+        self._block.check_inside()
         chosen = load_mode(mode)
 
         def stage() -> list[tuple[TableLoad, Sequence[str]]]:
@@ -162,6 +175,8 @@ class Transaction:
                 _show(staged)
             return staged
 
+        if self._began is None:
+            self._began = time.perf_counter()
         if self._load.replayed is None:
             self._jobs.append(self._pool.submit(run))
 
@@ -194,20 +209,37 @@ def _by_table(staged: Sequence[Staged]) -> dict[str, TableMetrics]:
     for part in staged:
         fragments = [json.loads(text) for whole in part.parts for text in json.loads(whole)["new_fragments"]]
         files = [file for fragment in fragments for file in fragment["files"]]
-        before = tables.get(part.table_load.table_key, TableMetrics(0, 0, 0, 0.0))
+        before = tables.get(part.table_load.table_key, TableMetrics(0, 0, 0))
         tables[part.table_load.table_key] = TableMetrics(
             rows=before.rows + sum(int(fragment["physical_rows"]) for fragment in fragments),
             files=before.files + len(files),
             bytes=before.bytes + sum(int(file["file_size_bytes"] or 0) for file in files),
-            seconds=before.seconds + part.seconds,
+            seconds={"stage": before.seconds.get("stage", 0.0) + part.seconds},
         )
     return tables
+
+
+def _metrics(staged: Sequence[Staged], staging: float, receipt: CommitReceipt) -> Metrics:
+    tables = {
+        key: replace(
+            table,
+            skipped=receipt.tables[key].skipped if key in receipt.tables else 0,
+            seconds=_added(table.seconds, receipt.table_seconds.get(key, {})),
+        )
+        for key, table in _by_table(staged).items()
+    }
+    return Metrics(tables, _added({"stage": staging}, receipt.seconds))
+
+
+def _added(some: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    return {name: some.get(name, 0.0) + more.get(name, 0.0) for name in {**some, **more}}
 
 
 def _show(staged: Sequence[Staged]) -> None:
     for key, table in _by_table(staged).items():
         print(  # noqa: T201 - progress, on a terminal only
-            f"{key}: staged {table.rows:,} rows in {table.files} files, {table.bytes / 1e6:,.1f} MB, {table.seconds:.1f} s",
+            f"{key}: staged {table.rows:,} rows in {table.files} files, {table.bytes / 1e6:,.1f} MB, "
+            f"{table.seconds['stage']:.1f} s",
             file=sys.stderr,
         )
 

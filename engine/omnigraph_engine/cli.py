@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from omnigraph_engine.branches.conflicts import way_out
 from omnigraph_engine.branches.merge import MergeOutcome, MergeResult, OnConflict
 from omnigraph_engine.branches.three_way import Granularity, Resolution
 from omnigraph_engine.cli_documents import (
@@ -393,7 +394,7 @@ def merge(
     if result.outcome is MergeOutcome.CONFLICTS:
         raise MergeConflict(
             f"Merging '{source}' into '{into}' has {counted(result.conflicts.num_rows, 'conflict')}.",
-            hint="Nothing was changed. Change one side, or say with --on-conflict which side wins.",
+            hint=f"Nothing was changed. {way_out(result.conflicts, 'say with --on-conflict which side wins')}",
         )
     if options["delete_branch"] and not dry_run and not as_json:
         click.echo(f"Deleted branch {source}.")

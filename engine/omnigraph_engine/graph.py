@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
+from omnigraph_engine.arguments import whole_number
 from omnigraph_engine.branches.branches import Branches, origin
 from omnigraph_engine.branches.diff import GraphDiff, diff
 from omnigraph_engine.branches.merge import Merge, MergeOptions, MergeResult, OnConflict
@@ -203,6 +204,7 @@ class Graph:
     ) -> Load:
         """The two halves of a transaction, for workers that stage and a coordinator that commits; see ``Load``."""
         self._require_writable()
+        whole_number("max_rows_per_file", max_rows_per_file, least=1)
         if (txn_app_id is None) != (txn_version is None):
             raise InvalidArgument("txn_app_id and txn_version belong together.", hint="Give both, or neither.")
         return Load(
@@ -253,6 +255,11 @@ class Graph:
     def begin_merge(self, source: str, into: str, options: MergeOptions) -> Merge:
         """A merge in steps, for workers that merge entities and a coordinator that commits; see ``Merge``."""
         self._require_writable()
+        if not isinstance(options.on_conflict, str | Mapping):
+            raise InvalidArgument(
+                f"on_conflict is {options.on_conflict!r}.",
+                hint="Use fail, ours or theirs; or one of them for each type, by name.",
+            )
         return Merge(
             self._storage, self._contract, source, into, options, lease=self._options.lease, recovery=self._recovery
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from itertools import islice
 
+from omnigraph_engine.arguments import whole_number
 from omnigraph_engine.errors import CommitNotFound, InvalidArgument
 from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_manifest
 from omnigraph_engine.manifest.refs import stored_branch
@@ -22,8 +23,8 @@ class Commits:
 
     def list(self, branch: str = MAIN, *, actor: str | None = None, limit: int | None = None) -> list[GraphCommit]:
         """The commits visible on a branch, newest first: its own, then those it inherited."""
-        if limit is not None and limit < 0:
-            raise InvalidArgument(f"limit is {limit}; it must not be negative.")
+        if limit is not None:
+            whole_number("limit", limit, least=0)
         found = open_manifest(self._storage, stored_branch(branch)).commits()
         return list(islice((commit for commit in found if actor is None or commit.actor == actor), limit))
 

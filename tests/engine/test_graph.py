@@ -532,3 +532,21 @@ def test_the_industry_graph_reads_back_row_by_row_as_its_file_says(tmp_path: Pat
             else:
                 assert row_id == str(ULID.from_str(row_id))
         assert stored == [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda graph: graph.snapshot().table("Person").to_arrow(limit="3"), "limit is '3', not a whole number"),
+        (lambda graph: graph.snapshot().table("Person").to_arrow(limit=-1), "limit is -1; it must not be negative"),
+        (lambda graph: graph.commits.list(limit=True), "limit is True, not a whole number"),
+        (lambda graph: graph.begin_load(max_rows_per_file=0), "max_rows_per_file is 0; it must be at least 1"),
+        (lambda graph: graph.begin_load(max_rows_per_file=-1), "max_rows_per_file is -1; it must be at least 1"),
+        (lambda graph: graph.merge("dev", on_conflict=None), "on_conflict is None"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused_as_one(
+    graph: Graph, call: Callable[[Graph], object], says: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        call(graph)

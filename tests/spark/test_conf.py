@@ -37,6 +37,7 @@ def constants_of_spark() -> bytes:
         ("spark-core_*", "org/apache/spark/internal/config/"),
         ("spark-core_*", "org/apache/spark/SparkConf"),
         ("spark-catalyst_*", "org/apache/spark/sql/internal/SQLConf"),
+        ("spark-connect_*", "org/apache/spark/sql/connect/config/Connect"),
         ("spark-launcher_*", "org/apache/spark/launcher/SparkLauncher"),
     ):
         (jar,) = (Path(pyspark.__file__).parent / "jars").glob(f"{pattern}.jar")

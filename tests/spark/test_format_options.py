@@ -192,6 +192,7 @@ def test_dangling_edges_are_refused_or_left_out_as_edge_endpoints_says(
         ({**PERSON, "partition.rows": "0"}, "partition.rows is 0; it must be at least 1"),
         ({**PERSON, "table": "commits"}, "node and table were given"),
         ({**PERSON, "load": "merge"}, "no option 'load' to read"),
+        ({"node": "Person", "paths": '["/a","/b"]'}, "One load reads one graph.*union"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_when_reading(given: dict[str, str], says: str) -> None:

@@ -3,7 +3,10 @@
 # ruff: noqa: PT012 - a transaction is a block, and what raises is its end
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +127,26 @@ def test_an_exception_in_the_block_leaves_nothing_visible_and_the_history_as_it_
         _ = transaction.receipt
     load_one(social_graph, "Person", people(spark, "Bob"))
     assert names(social_graph) == ["Ada", "Bob"]
+
+
+def test_a_load_outside_of_the_block_is_refused_before_any_job(spark: SparkSession, social_graph: Graph) -> None:
+    transaction = social_graph.transaction()
+    with pytest.raises(InvalidArgument, match="has not begun: nothing would be committed"):
+        transaction.load("Person", people(spark, "Ada"))
+    with pytest.raises(InvalidArgument, match="has not begun"):
+        transaction.load_json(spark.createDataFrame([("{}",)], "value string"))
+    with transaction as tx:
+        tx.load("Person", people(spark, "Ada"))
+    for type_name in ("Person", "Company"):
+        with pytest.raises(InvalidArgument, match="is over"):
+            tx.load(type_name, people(spark, "Bob"))
+    assert names(social_graph) == ["Ada"]
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_a_number_of_rows_per_file_below_one_is_refused(social_graph: Graph, rows: int) -> None:
+    with pytest.raises(InvalidArgument, match=r"max_rows_per_file is .*; it must be at least 1"):
+        social_graph.transaction(max_rows_per_file=rows)
 
 
 def test_a_block_that_loads_nothing_or_no_rows_commits_nothing(spark: SparkSession, social_graph: Graph) -> None:
@@ -467,10 +490,52 @@ def test_metrics_tell_what_was_staged_and_how_long_each_phase_took(spark: SparkS
     assert (person.rows, person.files) == (20, 6)  # 4 + 4 + 2 in each of two tasks
     assert (company.rows, company.files) == (1, 1)
     assert 0 < company.bytes < person.bytes
-    assert person.seconds > 0
-    assert {"capture", "validate", "publish"} <= tx.metrics.seconds.keys()
+    assert (person.skipped, company.skipped) == (0, 0)
+    for table in (person, company):
+        assert table.seconds.keys() == {"stage", "commit"}
+        assert 0 < table.seconds["stage"] <= tx.metrics.seconds["stage"]
+    spent = person.seconds["commit"] + company.seconds["commit"]
+    assert spent == pytest.approx(tx.metrics.seconds["commit"])
+    assert {"capture", "stage", "validate", "commit", "publish"} <= tx.metrics.seconds.keys()
     assert all(seconds >= 0 for seconds in tx.metrics.seconds.values())
     assert len(EngineGraph.open(social_graph.uri).snapshot().table("Person").fragments()) == 6
+
+
+def test_metrics_count_what_was_skipped_also_of_a_type_of_which_nothing_is_left(
+    spark: SparkSession, social_graph: Graph
+) -> None:
+    with social_graph.transaction(skip_dangling=True) as tx:
+        tx.load("Person", people(spark, "Ada"), "merge")
+        tx.load("Knows", pairs(spark, ("Ada", "Ada"), ("Ada", "Zoe")))
+        tx.load("WorksAt", pairs(spark, ("Ada", "Acme"), ("Zoe", "Acme")))
+    assert {key: (table.rows, table.skipped) for key, table in tx.metrics.tables.items()} == {
+        "node:Person": (1, 0), "edge:Knows": (2, 1), "edge:WorksAt": (2, 2),
+    }  # fmt: skip
+    assert tx.metrics.tables["node:Person"].seconds.keys() == {"stage", "gather", "commit"}
+    assert tx.metrics.tables["edge:WorksAt"].seconds.keys() == {"stage"}
+    receipt = tx.receipt.tables["edge:WorksAt"]
+    assert (receipt.version, receipt.rows, receipt.inserted, receipt.skipped) == (1, 0, 0, 2)
+    assert social_graph.commits.list()[0].extra["metrics"]["edge:WorksAt"]["skipped"] == 2
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stream", "lines"), [(_Terminal, 2), (io.StringIO, 0)])
+def test_what_was_staged_is_told_on_a_terminal_and_nowhere_else(
+    spark: SparkSession, social_graph: Graph, monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], lines: int
+) -> None:
+    told = stream()
+    monkeypatch.setattr(sys, "stderr", told)
+    with social_graph.transaction() as tx:
+        tx.load("Person", people(spark, "Ada", "Bob").coalesce(1))
+        tx.load("Company", people(spark, "Acme").coalesce(1))
+    written = sorted(line for line in told.getvalue().splitlines() if "staged" in line)
+    assert len(written) == lines
+    if written:
+        assert re.fullmatch(r"node:Person: staged 2 rows in 1 files, \d+\.\d MB, \d+\.\d s", written[1])
 
 
 # -- JSON lines -----------------------------------------------------------------------------------------------
@@ -547,6 +612,17 @@ def test_bad_json_lines_raise_the_typed_error_and_commit_nothing(
     with pytest.raises(error, match=says):
         social_graph.load_json(spread(spark, [(good,), (line,)], "value string"))
     assert len(social_graph.commits.list()) == 1
+
+
+def test_a_bad_json_line_is_told_by_its_text_because_the_numbers_of_tasks_mean_nothing(
+    spark: SparkSession, social_graph: Graph
+) -> None:
+    lines = [(json.dumps({"type": "Person", "data": {"name": f"p{number}"}}),) for number in range(20)]
+    lines[17] = ('{"type": "Person", "data": {"name": "p17", "age": "old"}}',)
+    with pytest.raises(OmnigraphError) as raised:
+        social_graph.load_json(spark.createDataFrame(lines, "value string").repartition(4))
+    assert raised.value.message.startswith(f"The line '{lines[17][0]}': Person.age must be ")
+    assert raised.value.details["text"] == lines[17][0]
 
 
 def test_json_lines_must_be_one_column_of_text(spark: SparkSession, social_graph: Graph) -> None:

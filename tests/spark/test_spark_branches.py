@@ -21,15 +21,16 @@ from omnigraph_engine.errors import (
     BranchExists,
     BranchHasDescendants,
     BranchNotFound,
-    GraphDamaged,
     InvalidArgument,
     MergeConflict,
     MissingEndpoint,
     ReadOnlyGraph,
+    SnapshotGone,
     UnknownType,
 )
 from omnigraph_engine.graph import Graph as EngineGraph
 from omnigraph_engine.tables.table import Table
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import omnigraph_spark.merge as spark_merge
@@ -178,8 +179,31 @@ def test_a_graph_opened_on_a_branch_reads_writes_and_compares_there(spark: Spark
     assert dev.diff("main").tables == ["node:Company", "node:Person"]
     assert (people.count("Person"), people.count("Company"), len(people.commits.list())) == (2, 0, 2)
     assert dev.read("Person", version=people.snapshot().version, branch="main").count() == 2
-    with pytest.raises(BranchNotFound):
-        Graph.open(spark, people.uri, branch="deb").count("Person")
+    assert len(dev.commits.list()) == 4
+    assert dev.commits.list() == people.commits.list("dev")
+    assert dev.branches.create("feature").parent == "dev"
+    assert dev.branches.create("fix", "main").parent == "main"
+    with pytest.raises(BranchNotFound, match="'deb'"):
+        Graph.open(spark, people.uri, branch="deb")
+
+
+def test_a_dataframe_whose_branch_is_gone_fails_with_one_line_and_not_with_a_traceback(
+    people: Graph, graph: EngineGraph
+) -> None:
+    graph.load({"Person": rows(Cy=5, Ada=1)}, mode="merge", branch="dev")
+    frames = [people.read("Person", branch="dev"), people.diff("main", "dev").table("Person")]
+    people.branches.delete("dev")
+    for frame in frames:
+        with pytest.raises(PySparkException) as raised:
+            frame.collect()
+        assert "omnigraph_engine.errors." in str(raised.value)
+        assert "Traceback" not in str(raised.value)
+        assert 'File "' not in str(raised.value)
+
+
+def test_a_type_that_a_diff_does_not_know_is_named_as_everywhere(people: Graph) -> None:
+    with pytest.raises(UnknownType, match="Did you mean 'Person'"):
+        people.diff("main", "dev").table("Persn")
 
 
 def test_views_of_a_branch_join_in_sql(spark: SparkSession, people: Graph, graph: EngineGraph) -> None:
@@ -565,6 +589,6 @@ def test_an_error_of_a_task_is_raised_as_it_is(
         assert isinstance(work, dict)
         by_source = work["node:Person"].by_source
         gone = Table(graph.storage, replace(getattr(by_source, table).ref, version=99))
-        with pytest.raises(GraphDamaged, match="version 99"):
+        with pytest.raises(SnapshotGone, match="version 99"):
             spark_merge.run_job(spark, replace(work["node:Person"], by_source=replace(by_source, **{table: gone})))
     assert people.merge("dev").outcome is MergeOutcome.MERGED

@@ -21,6 +21,8 @@ class ConflictKind(str, Enum):
     CARDINALITY = "cardinality"  # together they give a source too many or too few edges
 
 
+NO_SIDE_RESOLVES = frozenset({ConflictKind.ORPHAN_EDGE, ConflictKind.UNIQUE, ConflictKind.CARDINALITY})
+
 SCHEMA = pa.schema(
     [
         pa.field("kind", pa.string(), nullable=False),
@@ -119,3 +121,12 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)
+
+
+def way_out(conflicts: pa.Table, choose: str) -> str:
+    """What to do about conflicts. To ``choose`` a side is advised only where that resolves something."""
+    kinds = {ConflictKind(kind) for kind in conflicts["kind"].to_pylist()}
+    beyond = ", ".join(sorted(kind.value for kind in kinds & NO_SIDE_RESOLVES))
+    if kinds <= NO_SIDE_RESOLVES:
+        return f"Change one of the branches, then merge: taking a side does not resolve {beyond}."
+    return f"Change one side, or {choose}." + (f" Taking a side does not resolve {beyond}." if beyond else "")

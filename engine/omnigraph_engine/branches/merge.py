@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from omnigraph_engine.branches.ancestry import ancestors, by_id, nearest_common
 from omnigraph_engine.branches.branches import Branches
-from omnigraph_engine.branches.conflicts import ConflictList, report
+from omnigraph_engine.branches.conflicts import ConflictList, report, way_out
 from omnigraph_engine.branches.plan import MergePlan, TableMerge
 from omnigraph_engine.branches.rules import check_crosswise, check_together
 from omnigraph_engine.branches.table_merge import MergePart, TableWork
@@ -266,7 +266,7 @@ class Merge:
                 "source": self._source.state.head.commit_id,
                 "target": attempt.target_head,
             },
-            hint='Change one side, or merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data.',
+            hint=way_out(unresolved, 'merge with on_conflict="ours" or "theirs"; dry_run=True gives them as data'),
             conflicts=unresolved,
         )
 

@@ -110,17 +110,21 @@ class CommitPlan:
 
 @dataclass
 class PhaseClock:
-    """How long each phase of a commit took, in seconds."""
+    """How long each phase of a commit took, in seconds; and what of it was for which table, where that can be told."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    tables: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str, table_key: str | None = None) -> Iterator[None]:
         started = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+            spent = time.perf_counter() - started
+            of_table = [] if table_key is None else [self.tables.setdefault(table_key, {})]
+            for seconds in (self.seconds, *of_table):
+                seconds[name] = seconds.get(name, 0.0) + spent
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,8 @@ class Coordinator:
         landed = 0
         try:
             self._check_merged()
-            with self._clock.phase("commit"):
-                for change, intent in zip(self._changes, self._sidecar.tables, strict=False):
+            for change, intent in zip(self._changes, self._sidecar.tables, strict=False):
+                with self._clock.phase("commit", intent.table_key):
                     if intent.forks:
                         self._hold()
                         with effect(Failpoint.FORK):

@@ -12,6 +12,7 @@ import lance
 import pyarrow as pa
 from lance import LanceDataset
 
+from omnigraph_engine.arguments import whole_number
 from omnigraph_engine.errors import (
     InvalidArgument,
     ObjectNotFound,
@@ -105,8 +106,8 @@ class Table:
             StorageError: the store failed.
         """
         self._check_columns(columns)
-        if limit is not None and limit < 0:
-            raise InvalidArgument(f"limit is {limit}; it must not be negative.")
+        if limit is not None:
+            whole_number("limit", limit, least=0)
         check_filter(self.dataset, filter, self.ref.table_key)
         fragments: Any = (
             None if fragment_ids is None else [self.dataset.get_fragment(number) for number in fragment_ids]

@@ -21,6 +21,30 @@ JsonLines = str | os.PathLike[str] | Iterable[bytes | str]
 FLUSH_ROWS = 100_000  # rows of one type that JSON lines collect before they are staged
 
 
+class Block:
+    """The ``with`` block of a transaction: its end is what commits, so nothing may be loaded before it or after it."""
+
+    def __init__(self) -> None:
+        self._state = "not entered"
+
+    def enter(self) -> None:
+        if self._state != "not entered":
+            raise InvalidArgument("The transaction's block was entered already.", hint=_BLOCK)
+        self._state = "inside"
+
+    def leave(self) -> None:
+        self._state = "over"
+
+    def check_inside(self) -> None:
+        if self._state == "not entered":
+            raise InvalidArgument("The transaction has not begun: nothing would be committed.", hint=_BLOCK)
+        if self._state == "over":
+            raise InvalidArgument("The transaction is over: its block has ended.", hint=_BLOCK)
+
+
+_BLOCK = "Load inside of one with block: with graph.transaction() as tx: tx.load(...). Its end commits."
+
+
 class GraphTransaction:
     """Everything that is loaded inside the ``with`` block becomes visible at its end, as one commit.
 
@@ -35,23 +59,28 @@ class GraphTransaction:
         self._accepted = accepted
         self._modes: list[tuple[str, LoadMode]] = []
         self._parts: list[StagedWrite] = []
+        self._block = Block()
         self.receipt: CommitReceipt | None = None
 
     def __enter__(self) -> GraphTransaction:
+        self._block.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        self._block.leave()
         if kind is None:
             self.receipt = self._load.commit(self._parts)
 
     def load(self, type_name: str, data: ArrowData, mode: LoadMode | str = LoadMode.APPEND) -> None:
         """Stages rows of one type. Only ``append`` may be repeated for a type within one transaction."""
+        self._block.check_inside()
         self._stage(self._table_key(type_name), _batches(data), load_mode(mode))
 
     def load_jsonl(self, lines: JsonLines, mode: LoadMode | str = LoadMode.APPEND) -> None:
         """Stages a file of JSON lines, by its path, or the lines themselves; the lines say which type they are of."""
+        self._block.check_inside()
         chosen = load_mode(mode)
         held: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         staged: dict[str, LoadMode] = {}

@@ -21,6 +21,16 @@ from omnigraph_engine.schema.model import PropType, Scalar, Vector
 
 _BASE64 = "base64:"
 
+LineMark = int | str  # which line is meant: its number or, where lines have none, the beginning of its text
+
+
+def line_words(mark: LineMark) -> str:
+    return f"Line {mark}" if isinstance(mark, int) else f"The line '{mark}'"
+
+
+def line_details(mark: LineMark) -> dict[str, LineMark]:
+    return {"line" if isinstance(mark, int) else "text": mark}
+
 
 @dataclass(frozen=True)
 class JsonColumn:
@@ -30,13 +40,13 @@ class JsonColumn:
     name: str
     prop_type: PropType
     values: Sequence[Any]
-    line_of: Callable[[int], int]  # position in values to line number
+    line_of: Callable[[int], LineMark]  # for a position in values
 
     def fault(self, error: type[OmnigraphError], position: int, reason: str) -> OmnigraphError:
         line = self.line_of(position)
         return error(
-            f"Line {line}: {self.type_name}.{self.name} {reason}.",
-            details={"line": line, "type": self.type_name, "property": self.name},
+            f"{line_words(line)}: {self.type_name}.{self.name} {reason}.",
+            details={**line_details(line), "type": self.type_name, "property": self.name},
         )
 
     def refuse_first(self, error: type[OmnigraphError], demand: str, is_wrong: Callable[[Any], bool]) -> None:
@@ -193,7 +203,7 @@ def _vectors(column: JsonColumn, size: int) -> pa.Array[Any]:
 def _lists(column: JsonColumn, read_elements: Callable[[JsonColumn], pa.Array[Any]]) -> pa.Array[Any]:
     offsets = np.cumsum([0, *(len(value or ()) for value in column.values)])
 
-    def line_of_element(position: int) -> int:
+    def line_of_element(position: int) -> LineMark:
         return column.line_of(int(np.searchsorted(offsets, position, side="right")) - 1)
 
     flat = list(chain.from_iterable(value for value in column.values if value is not None))

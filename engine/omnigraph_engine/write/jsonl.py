@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -12,20 +12,35 @@ import pyarrow as pa
 from omnigraph_engine.errors import InvalidInput, TypeMismatch, UnknownProperty, UnknownType, did_you_mean
 from omnigraph_engine.schema.identity import AcceptedSchema
 from omnigraph_engine.schema.model import Catalog, EdgeType, PropType, Scalar, TableType
-from omnigraph_engine.write.json_values import JsonColumn, json_array
+from omnigraph_engine.write.json_values import JsonColumn, LineMark, json_array, line_details, line_words
 
 _ENVELOPES = {"type": ("type", "data"), "edge": ("edge", "from", "to", "data")}
 _JSON_WHITESPACE = " \t\r\n"
+QUOTED = 120  # characters of a line that are shown where it has no number
+
+
+def by_number(number: int, _line: bytes | str) -> LineMark:
+    return number
+
+
+def by_text(_number: int, line: bytes | str) -> LineMark:
+    """For lines that have no number, because they come in any order and from anywhere."""
+    text = line if isinstance(line, str) else line.decode(errors="replace")
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}..."
 
 
 def read_json_lines(
-    lines: Iterable[bytes | str], accepted: AcceptedSchema, *, batch_rows: int = 10_000
+    lines: Iterable[bytes | str],
+    accepted: AcceptedSchema,
+    *,
+    batch_rows: int = 10_000,
+    mark: Callable[[int, bytes | str], LineMark] = by_number,
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yields ``(table_key, batch)`` with every row of the input once, in order within its type, ready for ``conform``.
 
     At most ``batch_rows`` rows of each type are held at a time. A batch has ``id`` (null where not given), for edges
     ``src`` and ``dst``, and all properties of its type, in logical Arrow types. Values are checked when their batch is
-    made, so the refused line need not be the first bad one of the file.
+    made, so the refused line need not be the first bad one of the file. What is refused is told by the ``mark`` of its line.
 
     Raises:
         InvalidInput: A line is not UTF-8, not JSON, or not of the form
@@ -38,13 +53,14 @@ def read_json_lines(
     """
     buffers: dict[str, _Buffer] = {}
     for number, line in enumerate(lines, start=1):
-        text = _text(line, number)
+        marked = mark(number, line)
+        text = _text(line, marked)
         if not text.strip(_JSON_WHITESPACE):
             continue
-        envelope = _parse(text, number)
-        table = _table(envelope, accepted.catalog, number)
+        envelope = _parse(text, marked)
+        table = _table(envelope, accepted.catalog, marked)
         buffer = buffers.setdefault(table.name, _Buffer(table))
-        buffer.add(envelope, number)
+        buffer.add(envelope, marked)
         if len(buffer.lines) >= batch_rows:
             yield table.table_key, buffer.drain()
     for buffer in buffers.values():
@@ -58,12 +74,12 @@ class _Buffer:
 
     table: TableType
     envelopes: list[dict[str, Any]] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+    lines: list[LineMark] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.known = {"id", *(prop.name for prop in self.table.properties)}
 
-    def add(self, envelope: dict[str, Any], line: int) -> None:
+    def add(self, envelope: dict[str, Any], line: LineMark) -> None:
         data = envelope.setdefault("data", {})
         if type(data) is not dict:
             raise _fault(line, "'data' must be an object")
@@ -71,8 +87,8 @@ class _Buffer:
         if unknown:
             name = min(unknown)
             raise UnknownProperty(
-                f"Line {line}: {self.table.name} has no property '{name}'.",
-                details={"line": line, "type": self.table.name, "property": name},
+                f"{line_words(line)}: {self.table.name} has no property '{name}'.",
+                details={**line_details(line), "type": self.table.name, "property": name},
                 hint=self._hint(name),
             )
         self.envelopes.append(envelope)
@@ -98,7 +114,7 @@ class _Buffer:
         return did_you_mean(name, self.known)
 
 
-def _text(line: bytes | str, number: int) -> str:
+def _text(line: bytes | str, number: LineMark) -> str:
     try:
         # A str can hold what UTF-8 cannot: halves of surrogate pairs.
         return line.decode() if isinstance(line, bytes) else line.encode().decode()
@@ -106,7 +122,7 @@ def _text(line: bytes | str, number: int) -> str:
         raise _fault(number, f"not UTF-8 ({error})") from error
 
 
-def _parse(text: str, number: int) -> dict[str, Any]:
+def _parse(text: str, number: LineMark) -> dict[str, Any]:
     try:
         envelope = _DECODER.decode(text)
         if "\\u" in text:
@@ -122,7 +138,7 @@ def _parse(text: str, number: int) -> dict[str, Any]:
     return envelope
 
 
-def _table(envelope: dict[str, Any], catalog: Catalog, number: int) -> TableType:
+def _table(envelope: dict[str, Any], catalog: Catalog, number: LineMark) -> TableType:
     kinds = envelope.keys() & _ENVELOPES.keys()
     if len(kinds) != 1:
         raise _fault(number, "a line must have either 'type' (a node) or 'edge'")
@@ -132,21 +148,21 @@ def _table(envelope: dict[str, Any], catalog: Catalog, number: int) -> TableType
         raise _fault(number, f"unknown member '{min(unknown)}'", did_you_mean(min(unknown), _ENVELOPES[kind]))
     name = envelope[kind]
     if type(name) is not str:
-        raise TypeMismatch(f"Line {number}: '{kind}' must be a string.", details={"line": number})
+        raise TypeMismatch(f"{line_words(number)}: '{kind}' must be a string.", details=line_details(number))
     here, other = (catalog.nodes, catalog.edges) if kind == "type" else (catalog.edges, catalog.nodes)
     table: TableType | None = here.get(name)
     if table is None:
         what, instead = ("node", '"edge"') if kind == "type" else ("edge", '"type"')
         raise UnknownType(
-            f"Line {number}: the schema has no {what} type '{name}'.",
-            details={"line": number, "type": name},
+            f"{line_words(number)}: the schema has no {what} type '{name}'.",
+            details={**line_details(number), "type": name},
             hint=f"There is one to be named with {instead}." if name in other else did_you_mean(name, here),
         )
     return table
 
 
-def _fault(line: int, reason: str, hint: str | None = None) -> InvalidInput:
-    return InvalidInput(f"Line {line}: {reason}.", details={"line": line}, hint=hint)
+def _fault(line: LineMark, reason: str, hint: str | None = None) -> InvalidInput:
+    return InvalidInput(f"{line_words(line)}: {reason}.", details=line_details(line), hint=hint)
 
 
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

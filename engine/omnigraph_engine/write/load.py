@@ -76,6 +76,7 @@ class CommitReceipt:
     commit: GraphCommit | None  # None: there was nothing to do, so nothing was committed
     tables: Mapping[str, TableReceipt] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)  # per phase
+    table_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # the phases that go table by table
     attempts: int = 0
     replayed: bool = False  # the application's transaction was in the graph already; ``commit`` is the one that did it
 
@@ -202,13 +203,17 @@ class Load:
         if mode is not LoadMode.MERGE:
             gathered = combine([StagedWrite.from_json(text) for text in parts])
             return self.stage(table_key, (), mode) if gathered is None else gathered
-        with self._clock.phase("stage"), effect(Failpoint.STAGE), while_it_lives(self._storage, self._life):
+        with self._clock.phase("gather", table_key), effect(Failpoint.STAGE), while_it_lives(self._storage, self._life):
             return seal_upsert_parts(self._table(table_key), [UpsertPart.from_json(text) for text in parts])
 
     def _stage(self, stage: Callable[..., StagedType], table_key: str, batches: Iterable[pa.RecordBatch]) -> StagedType:
         rows = _Conformed(self._contract, self._types[table_key], batches)
         try:
-            with self._clock.phase("stage"), effect(Failpoint.STAGE), while_it_lives(self._storage, self._life):
+            with (
+                self._clock.phase("stage", table_key),
+                effect(Failpoint.STAGE),
+                while_it_lives(self._storage, self._life),
+            ):
                 staged = stage(self._table(table_key), rows, max_rows_per_file=self._max_rows_per_file)
         except StorageError:
             if rows.failure is not None:
@@ -244,7 +249,7 @@ class Load:
         if self._replayed is not None:
             return self._replayed
         if not staged:
-            return CommitReceipt(None, seconds=self._clock.seconds)
+            return self._receipt(None)
         recovery = self._recovery or Recovery(self._storage, wait_limit=self._options.patience)
         deadline = time.monotonic() + self._options.patience
         strict = any(write.kind is StageKind.OVERWRITE for write in staged.values())
@@ -297,6 +302,8 @@ class Load:
             }
             for key, write in staged.items()
         }
+        for key in self._skipped.keys() - staged.keys():  # nothing of it was left
+            done[key] = {"inserted": 0, "updated": 0, "deleted": 0, "skipped": self._skipped[key]}
         plan = CommitPlan(
             kind=WriterKind.LOAD,
             changes=changes,
@@ -310,13 +317,18 @@ class Load:
             revalidate=revalidate,
         )
         committed = Coordinator(view, plan, lease=self._options.lease, clock=self._clock).run()
-        tables = {
-            change.table_key: TableReceipt(
-                version=committed.versions[change.table_key], rows=change.rows_after, **done[change.table_key]
-            )
-            for change in changes
-        }
-        return CommitReceipt(committed.commit, tables, dict(self._clock.seconds), attempt)
+        rows_after = {change.table_key: change.rows_after for change in changes}
+        tables = {}
+        for key, counts in done.items():
+            before = view.published(key)
+            version = committed.versions.get(key, before.version)
+            tables[key] = TableReceipt(version=version, rows=rows_after.get(key, before.row_count), **counts)
+        return self._receipt(committed.commit, tables, attempt)
+
+    def _receipt(
+        self, commit: GraphCommit | None, tables: Mapping[str, TableReceipt] | None = None, attempts: int = 0
+    ) -> CommitReceipt:
+        return CommitReceipt(commit, tables or {}, dict(self._clock.seconds), dict(self._clock.tables), attempts)
 
     def _validated(
         self, view: WriteTransaction, staged: Mapping[str, StagedWrite], checked: WriteTransaction | None
@@ -346,7 +358,7 @@ class Load:
             key: TableReceipt(view.published(key).version, view.published(key).row_count, 0, 0, 0, skipped)
             for key, skipped in self._skipped.items()
         }
-        return CommitReceipt(None, tables, self._clock.seconds)
+        return self._receipt(None, tables)
 
     def _combined(self, parts: Iterable[StagedWrite]) -> dict[str, StagedWrite]:
         by_key: dict[str, list[StagedWrite]] = {}
@@ -367,7 +379,7 @@ class Load:
             staged_on = Table(
                 self._storage, replace(self._base[write.table_key], branch=write.line, version=write.base_version)
             )
-            with self._clock.phase("stage"), effect(Failpoint.STAGE):
+            with self._clock.phase("stage", write.table_key), effect(Failpoint.STAGE):
                 again = stage_upsert(view.table(write.table_key), staged_rows(staged_on, write))
             assert again is not None  # noqa: S101 - it has the rows of ``write``, and that has some
             return again
@@ -400,7 +412,7 @@ class Load:
             key: TableReceipt(version=then.tables[key].version, rows=then.tables[key].row_count, **done)
             for key, done in commit.extra["metrics"].items()
         }
-        return CommitReceipt(commit, tables, dict(self._clock.seconds), attempt)
+        return self._receipt(commit, tables, attempt)
 
     @property
     def _types(self) -> dict[str, TableType]:

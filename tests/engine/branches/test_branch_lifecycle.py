@@ -176,7 +176,7 @@ def test_main_is_a_branch_that_can_be_got(graph: Graph) -> None:
 @pytest.mark.parametrize(
     "name",
     ["main", "__x", "", "a b", "a:b", "a\\b", "a%2Fb", "a?", "a*", "..", "a..b", "a/../b", ".", ".a", "a/.b",
-     "a.lock", "a/b.lock", "/a", "a/", "a//b", "a\n"],
+     "a.lock", "a/b.lock", "/a", "a/", "a//b", "a\n", "x" * 151, "ö" * 16, "/".join("a" * 39)],
 )  # fmt: skip
 def test_a_name_that_no_branch_may_have_is_refused_and_leaves_nothing(graph: Graph, name: str) -> None:
     before = graph.storage.list()
@@ -186,7 +186,17 @@ def test_a_name_that_no_branch_may_have_is_refused_and_leaves_nothing(graph: Gra
     assert graph.storage.list() == before
 
 
-@pytest.mark.parametrize("name", ["dev", "a.b-c_d", "team/feature", "a/b/c", "9", "größe", "Main", "main2", "a-b"])
+@pytest.mark.parametrize("name", [None, 5, b"dev"])
+def test_a_name_that_is_no_text_is_refused(graph: Graph, name: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a name is text"):
+        graph.branches.create(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dev", "a.b-c_d", "team/feature", "a/b/c", "9", "größe", "Main", "main2", "a-b",
+     "x" * 150, "ö" * 15, "/".join("a" * 38)],
+)  # fmt: skip
 def test_a_name_that_a_branch_may_have_can_be_made_written_and_deleted(graph: Graph, name: str) -> None:
     graph.branches.create(name)
     graph.load({"Person": people("Cleo")}, branch=name)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from branch_writes import delete, merge_in_parts, parts_of, state, travelled
 from omnigraph_engine.branches import rules
+from omnigraph_engine.branches.conflicts import ConflictKind, ConflictList, way_out
 from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome, MergeResult
 from omnigraph_engine.branches.plan import TableAction
 from omnigraph_engine.errors import BranchNotFound, InvalidArgument, MergeConflict, ReadOnlyGraph, VersionConflict
@@ -62,6 +63,38 @@ def conflicts(graph: Graph, **options: Any) -> list[tuple[str, str, str]]:
         assert caught.value.conflicts.equals(planned.conflicts)
     assert graph.snapshot().version == before
     return [(row["kind"], row["type"], row["id"]) for row in planned.conflicts.to_pylist()]
+
+
+class TestTheAdvice:
+    @pytest.mark.parametrize("kind", [ConflictKind.ORPHAN_EDGE, ConflictKind.UNIQUE, ConflictKind.CARDINALITY])
+    def test_a_side_is_not_advised_where_none_resolves_anything(self, kind: ConflictKind) -> None:
+        assert way_out(_of(kind), "take one") == (
+            f"Change one of the branches, then merge: taking a side does not resolve {kind.value}."
+        )
+
+    def test_a_side_is_advised_for_what_it_resolves(self) -> None:
+        assert way_out(_of(ConflictKind.DIVERGENT_UPDATE), "take one") == "Change one side, or take one."
+        mixed = _of(ConflictKind.UNIQUE, ConflictKind.DELETE_UPDATE)
+        assert way_out(mixed, "take one") == "Change one side, or take one. Taking a side does not resolve unique."
+
+    def test_it_is_the_hint_of_the_error(self, graph: Graph) -> None:
+        graph.load({"Likes": edge("bc", "b", "c")}, branch="dev")
+        delete(graph, "main", {"node:Person": ["c"]})
+        with pytest.raises(MergeConflict) as caught:
+            graph.merge("dev")
+        assert "on_conflict" not in str(caught.value.hint)
+        graph.load({"Person": person("a", mail="dev")}, branch="dev", mode="merge")
+        graph.load({"Person": person("a", mail="main")}, mode="merge")
+        with pytest.raises(MergeConflict) as caught:
+            graph.merge("dev")
+        assert 'on_conflict="ours"' in str(caught.value.hint)
+
+
+def _of(*kinds: ConflictKind) -> pa.Table:
+    found = ConflictList()
+    for kind in kinds:
+        found.add(kind, "Person", pa.array(["a"]))
+    return found.to_arrow(resolved=False)
 
 
 class TestOrphans:

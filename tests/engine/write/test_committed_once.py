@@ -54,6 +54,10 @@ LOADS: dict[str, list[Rows]] = {
     "a merge": [("node:Person", people("Ada", "Cleo", age=40), MERGE)],
     "an overwrite": [("node:Note", notes("new"), OVERWRITE)],
     "an overwrite with nothing": [("node:Note", notes(), OVERWRITE)],
+    "a type of which nothing is left": [
+        ("node:Note", notes("a"), APPEND),
+        ("edge:WorksAt", pairs(("Ada", "Nowhere")), APPEND),
+    ],
     "several tables": [
         ("node:Person", people("Ada", "Cleo", age=40), MERGE),
         ("node:Note", notes("new", "newer"), OVERWRITE),

@@ -24,7 +24,7 @@ from omnigraph_engine.schema.catalog import parse_catalog
 from omnigraph_engine.schema.identity import accept_initial
 from omnigraph_engine.write.checks import check_rows
 from omnigraph_engine.write.conform import conform
-from omnigraph_engine.write.jsonl import read_json_lines
+from omnigraph_engine.write.jsonl import by_text, read_json_lines
 
 SCHEMA = """
 node Thing {
@@ -417,3 +417,28 @@ def test_every_line_of_a_real_graph_loads_conforms_and_keeps_the_rules() -> None
     assert sum(rows.values()) == len(text.splitlines())
     assert rows["node:Pattern"] == text.count('{"type":"Pattern"')
     assert times[0] == 1_776_124_800_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        '{"type": "Persom", "data": {}}',
+        '{"type": "Person", "data": {"agee": 1}}',
+        '{"type": "Person", "data": {"name": "Ada", "age": "old"}}',
+        '{"type": 5}',
+    ],
+)
+def test_lines_without_numbers_are_told_by_their_text(line: str) -> None:
+    with pytest.raises(OmnigraphError) as caught:
+        list(read_json_lines([GOOD, line], ACCEPTED, mark=by_text))
+    assert caught.value.message.startswith(f"The line '{line}': ")
+    assert caught.value.details["text"] == line
+    assert "line" not in caught.value.details
+
+
+def test_the_text_of_a_line_is_shortened() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        list(read_json_lines([b"x" * 10_000], ACCEPTED, mark=by_text))
+    assert len(caught.value.message) < 200
+    assert caught.value.details["text"] == "x" * 120 + "..."

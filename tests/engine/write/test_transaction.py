@@ -30,6 +30,28 @@ def ids(graph: Graph, name: str = "Person") -> list[str]:
     return sorted(graph.snapshot().table(name).to_arrow(["id"])["id"].to_pylist())
 
 
+# -- the block ----------------------------------------------------------------------------------------------
+
+
+def test_what_would_never_be_committed_is_refused_outside_of_the_block(graph: Graph) -> None:
+    transaction = graph.transaction()
+    with pytest.raises(InvalidArgument, match="has not begun: nothing would be committed"):
+        transaction.load("Person", people("Ada"))
+    with transaction:
+        transaction.load("Person", people("Ada"))
+    for load in (
+        lambda: transaction.load("Person", people("Bob")),
+        lambda: transaction.load("Company", pa.table({"name": ["Acme"]})),
+        lambda: transaction.load_jsonl(['{"type": "Person", "data": {"name": "Bob"}}']),
+    ):
+        with pytest.raises(InvalidArgument, match="is over"):
+            load()
+    with pytest.raises(InvalidArgument, match="entered already"):
+        transaction.__enter__()
+    assert ids(graph) == ["Ada"]
+    assert len(graph.commits.list()) == 2
+
+
 # -- what may stand in one ----------------------------------------------------------------------------------
 
 
@@ -116,10 +138,10 @@ def test_json_lines_longer_than_one_flush_are_one_load(
     ("first", "second"), [("append", "merge"), ("merge", "merge"), ("overwrite", "append"), ("overwrite", "overwrite")]
 )
 def test_a_type_is_loaded_once_unless_it_is_appended(graph: Graph, first: str, second: str) -> None:
-    transaction = graph.transaction()
-    transaction.load("Person", people("Ada"), first)
-    with pytest.raises(InvalidArgument, match="node:Person is loaded twice") as caught:
-        transaction.load("Person", people("Bob"), second)
+    with graph.transaction() as transaction:
+        transaction.load("Person", people("Ada"), first)
+        with pytest.raises(InvalidArgument, match="node:Person is loaded twice") as caught:
+            transaction.load("Person", people("Bob"), second)
     assert caught.value.details == {"table_key": "node:Person", "modes": [first, second]}
     assert caught.value.hint
 
