@@ -54,6 +54,7 @@ from omnigraph_engine.manifest.rows import AppTransaction, GraphCommit, TableVer
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.exact import manifest_path, transaction_uuid
 from omnigraph_engine.tables.heads import commit_staged, fork
+from omnigraph_engine.tables.readback import check_present
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
 
@@ -157,7 +158,9 @@ class Coordinator:
             VersionConflict: the view it was prepared on no longer holds; nothing is visible.
             OperationUndone: a recovery took it for abandoned; nothing is visible.
             OutcomeUnknown: the store failed while it was being decided.
+            ObjectNotFound: what was staged is not there any more; nothing happened.
         """
+        self._check_staged()
         self._arm()
         landed = 0
         try:
@@ -235,6 +238,12 @@ class Coordinator:
             rows_after=adoption.rows_after,
             replaces=self._transaction.pin(adoption.table_key),
         )
+
+    def _check_staged(self) -> None:
+        for change in self._changes:
+            for step in change.steps:
+                if isinstance(step, StagedWrite):
+                    check_present(self._transaction.table(change.table_key), step)
 
     def _check_merged(self) -> None:
         """Whoever deletes a branch removes the ref first, and keeps the lines that sidecars name. So once ours is armed, a

@@ -1,10 +1,12 @@
-"""Reading rows that are staged and not yet committed, for the checks that decide whether they may be."""
+"""Looking at what is staged and not yet committed, for the checks that decide whether it may be."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from lance import LanceDataset
@@ -12,12 +14,40 @@ from lance.dataset import LanceOperation
 from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
+from omnigraph_engine.errors import ObjectNotFound
 from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.rehome import rehomed
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table
 
 _BATCH_ROWS = 64 * 1024
+_LOOKS_AT_A_TIME = 16
+
+
+def check_present(table: Table, staged: StagedWrite) -> None:
+    """Returns only when every file of the staged rows is there. Lance would commit one that is not, and no read would work.
+
+    Raises:
+        ObjectNotFound: one is gone, as when a cleanup took what had been staged for longer than its grace.
+    """
+    folder = replace(table.ref, branch=staged.line).path
+    files = [file for fragment in staged.new_fragments for file in json.loads(fragment)["files"]]
+    paths = [f"{folder}/data/{file['path']}" for file in files if file["base_id"] is None]
+    with ThreadPoolExecutor(_LOOKS_AT_A_TIME) as pool:
+        for path, size in zip(paths, pool.map(partial(_size, table), paths), strict=True):
+            if size is None:
+                raise ObjectNotFound(
+                    f"Staged rows of {table.ref.table_key} are not in storage any more ('{table.storage.uri(path)}').",
+                    details={"table_key": table.ref.table_key, "path": path},
+                    hint="A cleanup takes what is staged for longer than its grace. Nothing was committed; load again.",
+                )
+
+
+def _size(table: Table, path: str) -> int | None:
+    try:
+        return table.storage.size(path)
+    except ObjectNotFound:
+        return None
 
 
 def scan_staged(table: Table, staged: StagedWrite, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

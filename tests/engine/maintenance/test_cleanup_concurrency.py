@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from branch_scene import KNOWS, PERSON, forks, line, shown
 from cleanup_scene import NOW, age, clean, everything, left_over, stored
 from crash_scene import BEFORE, Crash, Faulty, dying, edges, graph_on, people, reopened
+from omnigraph_engine.errors import ObjectNotFound
 from omnigraph_engine.failpoints import ENVIRONMENT_VARIABLE, Failpoint
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.maintenance.cleanup import GRACE
@@ -105,6 +107,21 @@ def test_a_writer_that_is_committing_loses_nothing_however_old_its_files_are(
         assert (dict(report.tables), list(report.skipped)) == ({}, [PERSON])
     assert shown(graph, branch) == ["Ada", "Bob", "Child"]
     clean(graph)
+
+
+def test_a_load_whose_staged_rows_were_taken_is_refused_also_where_no_rule_reads_them(tmp_path: Path) -> None:
+    graph = Graph.create(tmp_path / "notes.omni", "node Note { text: String }")
+    load = graph.begin_load()
+    staged = load.stage("node:Note", [pa.RecordBatch.from_pydict({"text": ["kept for too long"]})], LoadMode.APPEND)
+    assert staged is not None
+    assert graph.maintenance.cleanup(older_than=timedelta(0), confirm=True).total.files == 1
+
+    with pytest.raises(ObjectNotFound, match=r"Staged rows of node:Note .* load again"):
+        load.commit([staged])
+
+    assert len(graph.commits.list()) == 1
+    graph.load({"Note": pa.table({"text": ["written at once"]})})
+    assert graph.snapshot().table("Note").to_arrow(columns=["text"])["text"].to_pylist() == ["written at once"]
 
 
 # -- between the first look and the second ----------------------------------------------------------------------
