@@ -24,6 +24,7 @@ from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import WriterKind
 from omnigraph_engine.commit.transaction import WriteTransaction, capture
 from omnigraph_engine.errors import (
+    BranchNotFound,
     DuplicateTransaction,
     OperationUndone,
     PublishContention,
@@ -154,6 +155,7 @@ class Load:
         self._clock = PhaseClock()
         with self._clock.phase("capture"):
             self._view: WriteTransaction | None = capture(storage, contract, branch)
+        self._life = self._view.manifest.info.life
         self._base = {key: self._view.table(key).ref for key in self._view.state.tables}
         self._replayed = self._replay(self._view)
 
@@ -249,8 +251,7 @@ class Load:
             with self._clock.phase("wait"):
                 recovery.barrier(self._branch, frozenset(staged))
             if view is None:
-                with self._clock.phase("capture"):
-                    view = capture(self._storage, self._contract, self._branch)
+                view = self._captured_anew()
                 if (done := self._done_before(view, attempt)) is not None:
                     return done
             try:
@@ -259,8 +260,7 @@ class Load:
                 return self._attempt(view, staged, attempt)
             except (VersionConflict, OperationUndone, PublishContention, DuplicateTransaction):
                 if strict or attempt == self._options.attempts or time.monotonic() > deadline:
-                    now = capture(self._storage, self._contract, self._branch)
-                    if (done := self._done_before(now, attempt)) is not None:
+                    if (done := self._done_before(self._captured_anew(), attempt)) is not None:
                         return done
                     raise
                 view, checked = None, view
@@ -383,6 +383,17 @@ class Load:
             },
             hint="An overwrite replaces what it has seen and nothing newer. Read again and retry.",
         )
+
+    def _captured_anew(self) -> WriteTransaction:
+        with self._clock.phase("capture"):
+            view = capture(self._storage, self._contract, self._branch)
+        if view.manifest.info.life != self._life:
+            raise BranchNotFound(
+                f"The branch '{self._branch}' was deleted after the load had begun, and created anew.",
+                details={"branch": self._branch},
+                hint="Nothing of the load is visible on the new one. Repeat it there when that is meant.",
+            )
+        return view
 
     def _replay(self, view: WriteTransaction) -> CommitReceipt | None:
         if self._app_transaction is None:
