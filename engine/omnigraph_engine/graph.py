@@ -239,7 +239,8 @@ class Graph:
             into: The branch that gets the commit.
             actor: Who makes the commit.
             message: What it is for.
-            dry_run: Say what would happen, conflicts and all, and change nothing.
+            dry_run: Say what would happen, conflicts and all, and change nothing. What it would commit is staged, so this too
+                needs a graph that is open for writing.
             delete_branch: Delete ``source`` once it is merged. Where that does not work, or it has got commits meanwhile, it
                 is kept, and a warning says so: the merge is done, and merging again does the rest.
             on_conflict: ``"fail"``, or which side wins where both changed an entity: ``"ours"`` (``into``) or ``"theirs"``

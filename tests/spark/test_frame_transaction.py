@@ -596,6 +596,16 @@ def test_json_lines_are_loaded_from_a_file_and_merged_again(
     assert len(social_graph.commits.list()) == 3
 
 
+def test_json_lines_are_loaded_from_all_files_of_a_folder(social_graph: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "delivery"
+    folder.mkdir()
+    for name in ("Ada", "Bob"):
+        line = json.dumps({"type": "Person", "data": {"name": name}})
+        (folder / f"{name}.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    assert social_graph.load_json(folder).tables["node:Person"].inserted == 2
+    assert names(social_graph) == ["Ada", "Bob"]
+
+
 @pytest.mark.parametrize(
     ("line", "error", "says"),
     [

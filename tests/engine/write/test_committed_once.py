@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from omnigraph_engine.errors import BranchNotFound
 from omnigraph_engine.failpoints import Failpoint, Handler, Moment, installed
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables.staged import StagedWrite
@@ -143,6 +144,19 @@ def test_a_load_on_a_branch_is_found_there(graph: Graph) -> None:
     first = elsewhere(load).commit(writes)
     assert told(elsewhere(load).commit(writes)) == told(first)
     assert graph.snapshot(branch="dev").table("Note").count() == 3
+
+
+def test_a_load_that_was_begun_on_a_branch_is_not_committed_to_a_later_branch_of_that_name(graph: Graph) -> None:
+    graph.branches.create("dev")
+    load = graph.begin_load("dev")
+    writes = staged(load, LOADS["nodes without a key"])
+    graph.branches.delete("dev")
+    for _ in range(2):
+        with pytest.raises(BranchNotFound, match="'dev'"):
+            elsewhere(load).commit(writes)
+        if not graph.branches.list()[1:]:
+            graph.branches.create("dev")
+    assert graph.snapshot(branch="dev").table("Note").count() == 1
 
 
 def test_a_numbered_load_that_is_committed_again_gets_its_whole_receipt(graph: Graph) -> None:
