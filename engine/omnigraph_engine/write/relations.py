@@ -30,7 +30,7 @@ from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
 from omnigraph_engine.tables.streams import PLACED, placed_keys
-from omnigraph_engine.tables.table import TableDelta
+from omnigraph_engine.tables.table import Table, TableDelta
 from omnigraph_engine.tables.unique_text import unique_text
 from omnigraph_engine.write.quick_look import all_known, all_new
 
@@ -196,13 +196,13 @@ class RelationChecks:
             few = [] if shrunk else self._few(write, role)
             yield _Ends(edge, role, partial(self._incoming, write, [role], _KEY), _rows_of(write), few)
         if shrunk and (write is None or write.kind is not StageKind.OVERWRITE):
+            # That there are none decides as well, so the table must not move before the publish.
+            table = self._transaction.read(edge.table_key)
             rows = self._transaction.published(edge.table_key).row_count
-            yield _Ends(edge, role, partial(self._remaining_ends, edge, role), rows, [])
+            yield _Ends(edge, role, partial(self._remaining_ends, table, role, write), rows, [])
 
-    def _remaining_ends(self, edge: EdgeType, role: str) -> Iterator[pa.RecordBatch]:
+    def _remaining_ends(self, table: Table, role: str, write: StagedWrite | None) -> Iterator[pa.RecordBatch]:
         """Those of edges that the write leaves alone: they still need their nodes when it replaces these."""
-        write = self._staged.get(edge.table_key)
-        table = self._transaction.read(edge.table_key)
         if write is None or write.kind is StageKind.APPEND:
             yield from (_renamed(batch, _KEY) for batch in table.scan([role]))
             return

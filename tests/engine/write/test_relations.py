@@ -17,10 +17,12 @@ from omnigraph_engine.errors import (
     DuplicateKey,
     MissingEndpoint,
     UniqueViolation,
+    VersionConflict,
 )
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables import buckets, numbers
 from omnigraph_engine.write import relations
+from omnigraph_engine.write.load import LoadMode
 
 SCHEMA = """
 node Person {
@@ -266,6 +268,23 @@ def test_a_source_that_an_overwrite_leaves_without_edges_counts_too(working: Gra
     assert found == {**broken("WorksAt", "src", "card", "Ada"), "counts": [0]}
     without_ada: Load = ("Person", [person("Bob"), person("Cleo")], "overwrite")
     load(working, ("WorksAt", [edge("Bob", "Acme")], "overwrite"), without_ada)
+
+
+@pytest.mark.parametrize("edges", [0, 1])
+def test_nodes_are_not_overwritten_away_under_edges_that_come_at_the_same_time(graph: Graph, edges: int) -> None:
+    load(graph, ("Person", [person("Ada"), person("Bob"), person("Cy")], "append"))
+    load(graph, ("Knows", [edge("Ada", "Ada")] * edges, "append")) if edges else None
+    replacing = graph.begin_load()
+    staged = replacing.stage(
+        "node:Person",
+        pa.Table.from_pylist([person("Ada"), person("Cy")], schema=PERSON).to_batches(),
+        LoadMode.OVERWRITE,
+    )
+    assert staged is not None
+    load(graph, ("Knows", [edge("Bob", "Cy")], "append"))
+    with pytest.raises((VersionConflict, MissingEndpoint)):
+        replacing.commit([staged])
+    assert stored(graph)["Person"] == {"Ada", "Bob", "Cy"}
 
 
 # -- what a violation says ----------------------------------------------------------------------------------
