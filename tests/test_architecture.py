@@ -18,7 +18,7 @@ FOLDERS = {
 # The parts of the engine, lowest first. A part may import itself and what stands below it, nothing beside or above it.
 LAYERS = [
     {"errors", "compute"},
-    {"schema", "storage", "failpoints"},
+    {"arguments", "schema", "storage", "failpoints"},
     {"tables"},
     {"manifest"},
     {"commit", "history", "snapshot"},
