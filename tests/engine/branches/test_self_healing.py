@@ -637,6 +637,7 @@ def test_a_merge_that_is_prepared_anew_when_its_target_has_a_next_life_does_not_
     graph.branches.create("dev")
     write(graph, "append", "Old")
     graph.load({"Person": people("Cleo")})
+    slow = graph_on(graph.storage, WriteOptions(lease=0.05, patience=20))  # whoever overtakes it waits for its lease
 
     def overtake() -> None:
         with failpoints.installed(lambda _point, _moment: None):
@@ -648,7 +649,7 @@ def test_a_merge_that_is_prepared_anew_when_its_target_has_a_next_life_does_not_
             both(at(Failpoint.ARM, AFTER, overtake), at(Failpoint.CLEAN, AFTER, lambda: _born_again(graph)))
         ),
     ):
-        graph.merge("main", into="dev")
+        slow.merge("main", into="dev")
 
     assert shown(graph, "dev") == ["Ada", "Bob", "Cleo"]
     assert "merge" not in graph.commits.list("dev")[0].extra
