@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from typing import IO
 
 import numpy as np
@@ -24,32 +25,35 @@ HELD_ROWS = 512 * 1024
 GATHERED_ROWS = 256 * 1024
 BUCKET_ROWS = 64 * 1024  # about as many incoming rows share a bucket, which then fits into the processor's cache
 MOST_BITS = 8  # of a bucket's number, by which rows are sorted as single bytes
-THREADS = 2
+THREADS = min(8, os.cpu_count() or 1)
 
 
 def holds(
-    claim: Claim, incoming: Sequence[Iterable[Numbers]], stored: Iterable[Numbers], *, columns: int, rows: int
+    claim: Claim, incoming: Sequence[Iterable[Numbers]], stored: Sequence[Iterable[Numbers]], *, columns: int, rows: int
 ) -> bool:
     """Whether ``claim(incoming, stored)`` holds for every share of both sides; rows of one first number are in one share.
 
     Args:
         claim: Gets all incoming rows of a share, and its stored rows as a stream. It may be called by several threads.
         incoming: Streams that are read side by side.
-        stored: The other side.
+        stored: Those of the other side.
         columns: How many numbers a row has.
         rows: How many rows the incoming streams have together.
     """
     if rows <= HELD_ROWS:
-        given = _joined([part for stream in incoming for part in stream], columns)
-        return claim(given, _gathered(stored, columns))
+        given = _joined(list(chain.from_iterable(incoming)), columns)
+        return claim(given, _gathered(chain.from_iterable(stored), columns))
     bits = min(MOST_BITS, max(1, (rows // BUCKET_ROWS).bit_length()))
     with ExitStack() as held:
-        files = [held.enter_context(tempfile.TemporaryFile(prefix="omnigraph-")) for _ in (*incoming, stored)]
+        files = [held.enter_context(tempfile.TemporaryFile(prefix="omnigraph-")) for _ in (*incoming, *stored)]
         pool = held.enter_context(ThreadPoolExecutor(THREADS))
-        *mine, others = pool.map(partial(_deal, columns=columns, bits=bits), files, [*incoming, stored])
+        dealt = list(pool.map(partial(_deal, columns=columns, bits=bits), files, [*incoming, *stored]))
+
+        def share(sides: Sequence[_Dealt], bucket: int) -> Numbers:
+            return _joined([side.read(bucket) for side in sides], columns)
 
         def holds_in(bucket: int) -> bool:
-            return claim(_joined([side.read(bucket) for side in mine], columns), [others.read(bucket)])
+            return claim(share(dealt[: len(incoming)], bucket), [share(dealt[len(incoming) :], bucket)])
 
         return all(pool.map(holds_in, range(2**bits)))
 

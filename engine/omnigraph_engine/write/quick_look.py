@@ -8,6 +8,7 @@ once in 2**64 times at the most, because half of a digest is keyed at random for
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,23 +22,21 @@ _FACTORS = np.array([0x9E3779B97F4A7C15 * 3**power % 2**64 for power in range(12
 Keys = Iterable[pa.RecordBatch]  # the first column is the key
 
 
-def all_new(incoming: Keys, stored: Keys, *, rows: int) -> bool:
+def all_new(incoming: Sequence[Keys], stored: Sequence[Keys], *, rows: int) -> bool:
     """Proves that the incoming keys are distinct and none of them is stored. False proves nothing.
 
     Args:
-        incoming: The keys in question.
-        stored: The keys that there are.
+        incoming: Streams of the keys in question, which are read side by side.
+        stored: Streams of the keys that there are.
         rows: How many keys come in.
     """
-    return holds(_all_new, [_fingerprints(incoming)], _fingerprints(stored), columns=1, rows=rows)
+    return holds(_all_new, list(map(_fingerprints, incoming)), list(map(_fingerprints, stored)), columns=1, rows=rows)
 
 
-def all_known(incoming: Sequence[Keys], stored: Keys, *, rows: int) -> bool:
-    """Proves that all incoming keys are stored, of whichever stream they are. False proves nothing."""
-    digester = Digester()
-    return holds(
-        _all_known, [_digests(keys, digester) for keys in incoming], _digests(stored, digester), columns=2, rows=rows
-    )
+def all_known(incoming: Sequence[Keys], stored: Sequence[Keys], *, rows: int) -> bool:
+    """Proves that all incoming keys are stored. False proves nothing. The arguments are those of ``all_new``."""
+    digests = partial(_digests, digester=Digester())
+    return holds(_all_known, list(map(digests, incoming)), list(map(digests, stored)), columns=2, rows=rows)
 
 
 def _all_new(given: Numbers, existing: Iterable[Numbers]) -> bool:
@@ -80,6 +79,6 @@ def _fingerprints(keys: Keys) -> Iterator[Numbers]:
         yield (fingerprints(batch.column(0)),)
 
 
-def _digests(keys: Keys, digester: Digester) -> Iterator[Numbers]:
+def _digests(keys: Keys, *, digester: Digester) -> Iterator[Numbers]:
     for batch in keys:
         yield digester(batch.column(0))

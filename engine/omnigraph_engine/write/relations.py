@@ -7,7 +7,7 @@ the transaction's read set. Given the view of an earlier attempt it looks only a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -26,6 +26,7 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.schema.model import EdgeType, TableType, Unique
 from omnigraph_engine.tables.buckets import pair_up
+from omnigraph_engine.tables.numbers import THREADS
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.readback import scan_staged
 from omnigraph_engine.tables.staged import StagedWrite, StageKind
@@ -92,7 +93,8 @@ class RelationChecks:
             lost = np.zeros(_rows_of(write), np.bool_)
             for role, node_type in (("src", edge.from_type), ("dst", edge.to_type)):
                 ends = placed_keys(self._rows(write, [role]))
-                for incoming, nodes in pair_up(ends, self._ids_after(f"node:{node_type}", None), PLACED, _KEY):
+                living = chain.from_iterable(self._ids_after(f"node:{node_type}", None))
+                for incoming, nodes in pair_up(ends, living, PLACED, _KEY):
                     missing = _strangers(incoming["key"], nodes)
                     lost[incoming["place"].filter(pc.is_in(incoming["key"], value_set=missing)).to_numpy()] = True
             if lost.any():
@@ -106,9 +108,9 @@ class RelationChecks:
             return
         came = write.kind is StageKind.APPEND and not self._nothing_came(table_key)
         only = among("id", self._few(write, "id")) if came else None
-        stored = partial(self._stored, table_key, ["id"], _KEY, only) if came else tuple
-        if not all_new(self._incoming(write, ["id"], _KEY), stored(), rows=_rows_of(write)):
-            self._look_at_ids(table_key, write, stored())
+        stored = partial(self._stored_ids, write, only) if came else list
+        if not all_new(self._streams(write, "id"), stored(), rows=_rows_of(write)):
+            self._look_at_ids(table_key, write, chain.from_iterable(stored()))
 
     def _look_at_ids(self, table_key: str, write: StagedWrite, stored: Iterable[pa.RecordBatch]) -> None:
         repeated, taken = _Offenders(), _Offenders()
@@ -183,8 +185,8 @@ class RelationChecks:
             few = sorted({value for end in demanded for value in end.few})
             only = among("id", few) if all(end.few for end in demanded) and len(few) <= PUSHED_KEYS else None
             rows = sum(end.rows for end in demanded)
-            nodes = self._ids_after(node_key, only)
-            if rows and not all_known([end.read() for end in demanded], nodes, rows=rows):
+            incoming = [stream for end in demanded for stream in end.streams()]
+            if rows and not all_known(incoming, self._ids_after(node_key, only, _streams_for(rows)), rows=rows):
                 for end in demanded:
                     self._look_at_ends(end, node_key, only)
 
@@ -194,12 +196,12 @@ class RelationChecks:
         shrunk = node_write is not None and node_write.kind is StageKind.OVERWRITE
         if write is not None and (self._since is None or shrunk or self._delta_of(node_key).lost):
             few = [] if shrunk else self._few(write, role)
-            yield _Ends(edge, role, partial(self._incoming, write, [role], _KEY), _rows_of(write), few)
+            yield _Ends(edge, role, partial(self._streams, write, role), _rows_of(write), few)
         if shrunk and (write is None or write.kind is not StageKind.OVERWRITE):
             # That there are none decides as well, so the table must not move before the publish.
             table = self._transaction.read(edge.table_key)
             rows = self._transaction.published(edge.table_key).row_count
-            yield _Ends(edge, role, partial(self._remaining_ends, table, role, write), rows, [])
+            yield _Ends(edge, role, lambda: [self._remaining_ends(table, role, write)], rows, [])
 
     def _remaining_ends(self, table: Table, role: str, write: StagedWrite | None) -> Iterator[pa.RecordBatch]:
         """Those of edges that the write leaves alone: they still need their nodes when it replaces these."""
@@ -215,7 +217,8 @@ class RelationChecks:
 
     def _look_at_ends(self, ends: _Ends, node_key: str, only: str | None) -> None:
         missing = _Offenders()
-        for incoming, nodes in pair_up(ends.read(), self._ids_after(node_key, only), _KEY, _KEY):
+        nodes_after = chain.from_iterable(self._ids_after(node_key, only))
+        for incoming, nodes in pair_up(chain.from_iterable(ends.streams()), nodes_after, _KEY, _KEY):
             missing.add(_strangers(incoming["key"], nodes))
         if missing.count:
             edge, role, node_type = ends.edge, ends.role, node_key.split(":", 1)[1]
@@ -225,13 +228,13 @@ class RelationChecks:
                 hint=f"Load the {node_type} rows first, or in the same call.",
             )
 
-    def _ids_after(self, node_key: str, only: str | None) -> Iterator[pa.RecordBatch]:
-        """The ids that the node table will hold once the staged writes are committed."""
+    def _ids_after(self, node_key: str, only: str | None, streams: int = 1) -> list[Iterator[pa.RecordBatch]]:
+        """Streams of the ids that the node table will hold once the staged writes are committed."""
         write = self._staged.get(node_key)
-        if write is not None:
-            yield from self._incoming(write, ["id"], _KEY)
-        if write is None or write.kind is not StageKind.OVERWRITE:
-            yield from (_renamed(batch, _KEY) for batch in self._transaction.read(node_key).scan(["id"], only))
+        coming = [] if write is None else self._streams(write, "id")
+        if write is not None and write.kind is StageKind.OVERWRITE:
+            return coming
+        return coming + _scans(self._transaction.read(node_key), None, only, streams)
 
     # -- @card ------------------------------------------------------------------------------------------------
 
@@ -282,7 +285,8 @@ class RelationChecks:
         offending = counted.filter(broken)
         if not offending.num_rows:
             return offending
-        gone = _strangers(offending["key"], self._ids_after(f"node:{edge.from_type}", None))
+        living = chain.from_iterable(self._ids_after(f"node:{edge.from_type}", None))
+        gone = _strangers(offending["key"], living)
         return offending.filter(pc.invert(pc.is_in(offending["key"], value_set=gone)))
 
     # -- what the rules read ----------------------------------------------------------------------------------
@@ -303,11 +307,16 @@ class RelationChecks:
             self._small[write.table_key] = list(scan_staged(table, write, sorted(wanted)))
         return [batch.select(columns) for batch in self._small[write.table_key]]
 
-    def _stored(
-        self, table_key: str, columns: Sequence[str], schema: pa.Schema, only: str | None
-    ) -> Iterator[pa.RecordBatch]:
-        for batch in self._scan(table_key, columns, only):
-            yield _renamed(batch, schema)
+    def _streams(self, write: StagedWrite, column: str) -> list[Iterator[pa.RecordBatch]]:
+        """As ``_incoming``, of one column; a large write is read side by side."""
+        count = _streams_for(_rows_of(write))
+        parts = [replace(write, new_fragments=write.new_fragments[number::count]) for number in range(count)]
+        return [self._incoming(part, [column], _KEY) for part in parts]
+
+    def _stored_ids(self, write: StagedWrite, only: str | None) -> list[Iterator[pa.RecordBatch]]:
+        """Streams of stored ids: of all rows, or of those that have come since the earlier view."""
+        fragments = None if self._since is None else self._delta_of(write.table_key).changed
+        return _scans(self._transaction.read(write.table_key), fragments, only, _streams_for(_rows_of(write)))
 
     def _scan(self, table_key: str, columns: Sequence[str], only: str | None = None) -> Iterator[pa.RecordBatch]:
         """Stored rows: all of them, or those that have come since the earlier view."""
@@ -348,7 +357,7 @@ class _Ends:
 
     edge: EdgeType
     role: str
-    read: Callable[[], Iterator[pa.RecordBatch]]
+    streams: Callable[[], list[Iterator[pa.RecordBatch]]]
     rows: int
     few: Sequence[str]  # all of them, where they are so few that looking them up beats reading the nodes
 
@@ -371,6 +380,25 @@ class _Offenders:
 
 def _rows_of(write: StagedWrite) -> int:
     return write.rows_inserted + write.rows_updated
+
+
+def _streams_for(rows: int) -> int:
+    return THREADS if rows > SMALL_WRITE else 1
+
+
+def _scans(
+    table: Table, fragments: Sequence[int] | None, only: str | None, streams: int
+) -> list[Iterator[pa.RecordBatch]]:
+    """The ids of these fragments, or of all, in streams that may be read side by side."""
+    if streams == 1:
+        return [map(_as_key, table.scan(["id"], only, fragment_ids=fragments))]
+    chosen = [part.fragment_id for part in table.fragments()] if fragments is None else fragments
+    shares = [chosen[number::streams] for number in range(min(streams, len(chosen)))]
+    return [map(_as_key, table.scan(["id"], only, fragment_ids=share)) for share in shares]
+
+
+def _as_key(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return _renamed(batch, _KEY)
 
 
 def _renamed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

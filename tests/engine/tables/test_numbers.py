@@ -40,7 +40,7 @@ def test_every_row_is_in_one_share_and_meets_all_rows_of_its_first_number(
         patched.setattr(numbers, "BUCKET_ROWS", 1)
         patched.setattr(numbers, "GATHERED_ROWS", 3)
         rows = 1 + sum(map(len, [*first, *second]))
-        assert holds(note, [columns(first), columns(second)], columns(stored), columns=2, rows=rows)
+        assert holds(note, [columns(first), columns(second)], [columns(stored)], columns=2, rows=rows)
 
     assert sorted(pair for mine, _ in shares for pair in mine) == sorted(
         pair for part in first + second for pair in part

@@ -27,13 +27,13 @@ def keys(texts: list[str]) -> list[pa.RecordBatch]:
 @given(incoming=KEYS, stored=KEYS)
 def test_keys_are_proven_new_exactly_when_they_are(incoming: list[str], stored: list[str]) -> None:
     new = len(set(incoming)) == len(incoming) and not set(incoming) & set(stored)
-    assert all_new(keys(incoming), keys(stored), rows=len(incoming) + 1) is new
+    assert all_new([keys(incoming)], [keys(stored)], rows=len(incoming) + 1) is new
 
 
 @given(incoming=KEYS, others=KEYS, stored=KEYS)
 def test_keys_are_proven_known_exactly_when_they_are(incoming: list[str], others: list[str], stored: list[str]) -> None:
     known = {*incoming, *others} <= set(stored)
-    assert all_known([keys(incoming), keys(others)], keys(stored), rows=len(incoming + others) + 1) is known
+    assert all_known([keys(incoming), keys(others)], [keys(stored)], rows=len(incoming + others) + 1) is known
 
 
 def _one_for_all(texts: pa.Array) -> np.ndarray:
@@ -43,8 +43,8 @@ def _one_for_all(texts: pa.Array) -> np.ndarray:
 def test_keys_with_one_fingerprint_prove_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("omnigraph_engine.tables.fingerprints", "omnigraph_engine.write.quick_look"):
         monkeypatch.setattr(f"{module}.fingerprints", _one_for_all)
-    assert not all_new(keys(["a"]), keys(["b"]), rows=1)
-    assert not all_known([keys(["a"])], keys(["b"]), rows=1)
-    assert not all_known([keys(["a", "b"])], keys(["a"]), rows=2)
-    assert all_known([keys(["a", "a"])], keys(["b", "a"]), rows=2)
+    assert not all_new([keys(["a"])], [keys(["b"])], rows=1)
+    assert not all_known([keys(["a"])], [keys(["b"])], rows=1)
+    assert not all_known([keys(["a", "b"])], [keys(["a"])], rows=2)
+    assert all_known([keys(["a", "a"])], [keys(["b", "a"])], rows=2)
     assert fingerprints.fingerprints is _one_for_all
