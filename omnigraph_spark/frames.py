@@ -24,8 +24,6 @@ from omnigraph_spark.options import PARTITION_ROWS
 from omnigraph_spark.read import Scan
 from omnigraph_spark.write import TableLoad
 
-TASKS_PER_CORE = 2
-
 _STAGED = "table_key string, part string, error string"
 _STAGED_ARROW = pa.schema([("table_key", pa.string()), ("part", pa.string()), ("error", pa.string())])
 
@@ -44,11 +42,9 @@ def scan_frame(spark: SparkSession, scan: Scan) -> DataFrame:
 
 
 def default_partition_rows(spark: SparkSession, rows: int) -> int:
-    """A few tasks for each core: one more costs more than it brings. A Connect client does not know the cores."""
+    """As many tasks as can run at a time: one more costs more than it brings. A Connect client does not know how many."""
     least = int(str(PARTITION_ROWS.default))
-    return (
-        least if is_connect(spark) else max(least, -(-rows // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism)))
-    )
+    return least if is_connect(spark) else max(least, -(-rows // spark.sparkContext.defaultParallelism))
 
 
 def stage_frame(frame: DataFrame, table_load: TableLoad) -> list[str]:
