@@ -22,6 +22,7 @@ import pyarrow as pa
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.deletions import deleted_places
 from omnigraph_engine.tables.exact import lance_errors
+from omnigraph_engine.tables.predicates import Whole
 from omnigraph_engine.tables.table import Table, TableRef, fragment_marks
 
 Mask = npt.NDArray[np.bool_]
@@ -158,7 +159,7 @@ def _most_rows(table: Table, shares: Sequence[_Share]) -> int:
 
 def _known(table: Table, fragments: Sequence[int], limit: int) -> _Known:
     """Rows that were last changed before the lines parted; afterwards each line gives out the same numbers anew."""
-    rows = table.scan(["_rowid", _CHANGED_AT], f"{_CHANGED_AT} <= {limit}", fragment_ids=fragments).read_all()
+    rows = table.scan(["_rowid", _CHANGED_AT], Whole(f"{_CHANGED_AT} <= {limit}"), fragment_ids=fragments).read_all()
     row_ids, changed_at = rows["_rowid"].to_numpy(), rows[_CHANGED_AT].to_numpy()
     order = np.argsort(row_ids)
     return _Known(row_ids[order], changed_at[order])
@@ -202,7 +203,7 @@ def _addressed(table: Table, fragment_id: int, addresses: Addresses, wanted: Seq
     """Rows of a fragment by their addresses. Few are looked up; for many the fragment is read."""
     if len(addresses) <= LOOKED_UP:
         among = ",".join(map(str, addresses.tolist()))
-        yield from table.scan(wanted, f"_rowaddr IN ({among})", fragment_ids=[fragment_id])
+        yield from table.scan(wanted, Whole(f"_rowaddr IN ({among})"), fragment_ids=[fragment_id])
         return
     for batch in table.scan(wanted, fragment_ids=[fragment_id]):
         chosen = np.isin(batch["_rowaddr"].to_numpy(), addresses, assume_unique=True)
