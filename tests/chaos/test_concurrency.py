@@ -13,7 +13,7 @@ import pytest
 from omnigraph_engine.graph import Graph
 
 INSERTER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inserter.py")
-WRITERS, ROWS = 8, 25
+WRITERS, ROWS = 8, 12
 
 
 def insert_together(graph: Graph, types: Sequence[str]) -> tuple[float, int]:
