@@ -518,6 +518,14 @@ def test_metrics_count_what_was_skipped_also_of_a_type_of_which_nothing_is_left(
     assert social_graph.commits.list()[0].extra["metrics"]["edge:WorksAt"]["skipped"] == 2
 
 
+def test_a_merge_has_no_more_tasks_than_can_run_at_a_time(spark: SparkSession, social_graph: Graph) -> None:
+    many = people(spark, *(f"p{number}" for number in range(40))).repartition(8)
+    with social_graph.transaction() as tx:
+        tx.load("Person", many, "merge")
+    assert tx.metrics.tables["node:Person"].files <= spark.sparkContext.defaultParallelism
+    assert social_graph.count("Person") >= 40
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
