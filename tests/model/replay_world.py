@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, TableChange
+from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableChange
 from omnigraph_engine.commit.recovery import settle, undo_uuid
 from omnigraph_engine.commit.sidecar import RECOVERY, Sidecar, WriterKind, operation_of
 from omnigraph_engine.commit.sidecar_reader import read_sidecar
+from omnigraph_engine.commit.steps import LaterStep
 from omnigraph_engine.commit.transaction import capture
 from omnigraph_engine.errors import OmnigraphError, OutcomeUnknown, StorageError
 from omnigraph_engine.graph import Graph

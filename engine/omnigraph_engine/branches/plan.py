@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,17 @@ import pyarrow as pa
 from omnigraph_engine.branches.conflicts import ConflictList
 from omnigraph_engine.branches.table_merge import MergePart, TableWork
 from omnigraph_engine.branches.three_way import Granularity, Resolution
-from omnigraph_engine.commit.coordinator import LaterStep, Step, TableAdoption, TableChange
+from omnigraph_engine.commit.coordinator import TableAdoption, TableChange
 from omnigraph_engine.commit.sidecar import new_operation_id
+from omnigraph_engine.commit.steps import steps_of
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.manifest.dataset import Manifest
 from omnigraph_engine.manifest.publisher import pin_of
 from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.tables.changes import RowChanges, row_changes, rows_at
-from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.patch import discard
 from omnigraph_engine.tables.readback import scan_staged
-from omnigraph_engine.tables.staged import StagedWrite, new_transaction_uuid
+from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import Table, TableRef
 from omnigraph_engine.tables.upsert import Addresses, forget_addresses, left_addresses, seal_upsert
 
@@ -153,7 +152,7 @@ class MergePlan:
 
     def changes(self) -> tuple[TableChange, ...]:
         return tuple(
-            TableChange(key, _steps(self.view.table(key), write), write.rows_after(self._rows(key)))
+            TableChange(key, steps_of(self.view.table(key), write), write.rows_after(self._rows(key)))
             for key, write in self.staged.items()
         )
 
@@ -205,13 +204,6 @@ class MergePlan:
 
     def _rows(self, key: str) -> int:
         return self.view.published(key).row_count
-
-
-def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
-    limit = fold_limit_after(table, write)
-    if limit is None:
-        return (write,)
-    return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
 
 
 def _table(manifest: Manifest, key: str) -> Table:

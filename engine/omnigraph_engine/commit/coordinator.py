@@ -34,6 +34,7 @@ from omnigraph_engine.commit.sidecar import (
     now_micros,
     operation_of,
 )
+from omnigraph_engine.commit.steps import LaterStep, Step
 from omnigraph_engine.commit.transaction import WriteTransaction
 from omnigraph_engine.errors import (
     BranchNotFound,
@@ -62,17 +63,6 @@ _log = logging.getLogger(__name__)
 
 SECONDS_PER_TURN = 0.02  # about what a publish takes
 MOST_TURNS = 20
-
-
-@dataclass(frozen=True)
-class LaterStep:
-    """A commit that can be staged only on top of the one before it in the same chain."""
-
-    transaction_uuid: str
-    stage: Callable[[Table], StagedWrite]
-
-
-Step = StagedWrite | LaterStep
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, LaterStep, PhaseClock, Step, TableChange
+from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableChange
 from omnigraph_engine.commit.recovery import Recovery
 from omnigraph_engine.commit.sidecar import WriterKind, new_operation_id
+from omnigraph_engine.commit.steps import steps_of
 from omnigraph_engine.commit.transaction import WriteTransaction, capture, while_it_lives
 from omnigraph_engine.errors import (
     DuplicateTransaction,
@@ -37,7 +38,6 @@ from omnigraph_engine.schema.contract import SchemaContract
 from omnigraph_engine.schema.identity import AcceptedSchema
 from omnigraph_engine.schema.model import NodeType, TableType
 from omnigraph_engine.storage import Storage
-from omnigraph_engine.tables.fold import fold_limit_after, stage_fold
 from omnigraph_engine.tables.readback import staged_rows
 from omnigraph_engine.tables.stage import MAX_ROWS_PER_FILE, stage_append, stage_overwrite
 from omnigraph_engine.tables.staged import StagedWrite, StageKind, combine, new_transaction_uuid
@@ -282,7 +282,7 @@ class Load:
         # A transaction is of one attempt: no other one, here or elsewhere, may take what it commits for its own.
         staged = {key: replace(write, transaction_uuid=new_transaction_uuid()) for key, write in staged.items()}
         changes = tuple(
-            TableChange(key, _steps(view.table(key), write), write.rows_after(view.published(key).row_count))
+            TableChange(key, steps_of(view.table(key), write), write.rows_after(view.published(key).row_count))
             for key, write in staged.items()
         )
 
@@ -417,14 +417,6 @@ class Load:
     @property
     def _types(self) -> dict[str, TableType]:
         return {table.table_key: table for table in self._contract.accepted.catalog.table_types()}
-
-
-def _steps(table: Table, write: StagedWrite) -> tuple[Step, ...]:
-    """The write itself and, when it leaves too many small fragments, their folding on top of it."""
-    limit = fold_limit_after(table, write)
-    if limit is None:
-        return (write,)
-    return (write, LaterStep(new_transaction_uuid(), partial(stage_fold, limit=limit)))
 
 
 def _gives_ids(batch: pa.RecordBatch) -> bool:
