@@ -10,7 +10,7 @@ Memory is bounded by one bucket, eight bytes for each row that is put or goes, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
@@ -71,6 +71,7 @@ class EntityMerge:
     """How the entities of one table are merged: all that a worker needs to stage those that meet where it is. Plain data."""
 
     table: Table  # as the target has it
+    standing: Mapping[int, int]  # the base's fragments that it still has: their numbers there, by those in the base
     type_name: str
     schema: pa.Schema  # of the rows that meet
     resolution: Resolution
@@ -119,8 +120,8 @@ class EntityMerge:
         """Where each row of the outcome goes: entities that the target has not touched have kept their row ids in it."""
         place = pc.index_in(outcome.put["id"].combine_chunks(), value_set=source.lost["id"].combine_chunks())
         updating, adding = outcome.put.filter(place.is_valid()), outcome.put.filter(place.is_null())
-        row_ids, addresses = _find(self.table, source.lost.take(place.drop_null()))
-        _, removed = _find(self.table, outcome.remove)
+        row_ids, addresses = locate(self.table, source.lost.take(place.drop_null()), self.standing)
+        _, removed = locate(self.table, outcome.remove, self.standing)
         over, over_at = outcome.put_over["_rowid"].to_numpy(), outcome.put_over["_rowaddr"].to_numpy()
         new = pa.concat_tables([adding, outcome.put_back])
         return Patch(
@@ -152,7 +153,7 @@ class TableWork:
     ) -> TableWork:
         table = by_target.after
         schema = row_schema(table.schema, table.schema.names).append(_CAME)
-        entities = EntityMerge(table, type_name, schema, resolution, granularity, operation_id)
+        entities = EntityMerge(table, by_target.standing, type_name, schema, resolution, granularity, operation_id)
         return cls(by_source, by_target, entities, by_source.rows + by_target.rows)
 
     @property
@@ -166,12 +167,23 @@ class TableWork:
         ]
 
     def read(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """The rows of a share, in the schema in which rows meet."""
-        changes, schema = self._changes(share.origin), self.entities.schema
-        for batch in (changes.came if share.came else changes.lost)(self.entities.columns, share.number):
-            arrays = [batch[field.name].cast(field.type) for field in schema if field.name != _CAME.name]
-            tag = pa.array(np.full(batch.num_rows, share.came))
-            yield pa.RecordBatch.from_arrays([*arrays, tag], schema=schema)
+        """The rows of a share, in the schema in which rows meet. Of what the target has lost the ids are enough."""
+        changes, columns = self._changes(share.origin), self.entities.columns
+        if share.came:
+            rows = changes.came(columns, share.number)
+        else:
+            rows = changes.lost(columns if share.origin is Origin.SOURCE else ["id"], share.number)
+        for batch in rows:
+            yield self._tagged(batch, came=share.came)
+
+    def _tagged(self, batch: pa.RecordBatch, *, came: bool) -> pa.RecordBatch:
+        count, read = batch.num_rows, set(batch.schema.names)
+        arrays = [
+            batch[field.name].cast(field.type) if field.name in read else pa.nulls(count, field.type)
+            for field in self.entities.schema
+            if field.name != _CAME.name
+        ]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(np.full(count, came))], schema=self.entities.schema)
 
     def pairs(self) -> Pairs:
         """All rows, brought together in this process."""
@@ -185,12 +197,6 @@ class TableWork:
 
     def _changes(self, origin: Origin) -> RowChanges:
         return self.by_source if origin is Origin.SOURCE else self.by_target
-
-
-def _find(table: Table, rows: pa.Table) -> tuple[Any, Any]:
-    if not rows.num_rows:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
-    return locate(table, rows["id"].combine_chunks(), rows["_rowid"].to_numpy())
 
 
 def _side(rows: pa.Table) -> Side:

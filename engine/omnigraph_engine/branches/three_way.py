@@ -59,7 +59,10 @@ def three_way(
     granularity: Granularity,
     conflicts: ConflictList,
 ) -> Outcome:
-    """Decides for each entity that the source has touched; the target's side holds what it did to these, and maybe more."""
+    """Decides for each entity that the source has touched; the target's side holds what it did to these, and maybe more.
+
+    Of what the target has lost only the ids are looked at.
+    """
     came_ids, lost_ids = _ids(source.came), _ids(source.lost)
     unsure = source.came.take(np.flatnonzero(_among(came_ids, lost_ids)))
     same = _ids(unsure).filter(pa.array(~rows_differ(_of(source.lost, _ids(unsure)), unsure, columns)))

@@ -47,6 +47,9 @@ class RowChanges:
     after: Table
     lost_shares: tuple[_Share, ...]
     came_shares: tuple[_Share, ...]
+    standing: Mapping[
+        int, int
+    ]  # fragments that both versions have: the number in the later one, by that in the earlier
 
     @property
     def rows(self) -> int:
@@ -89,18 +92,19 @@ class _Known:
 def row_changes(before: Table, after: Table) -> RowChanges:
     """What is different, from metadata and the row ids of rewritten fragments alone."""
     if before.ref == after.ref:
-        return RowChanges(before, after, (), ())
+        return RowChanges(before, after, (), (), {part.fragment_id: part.fragment_id for part in before.fragments()})
     then, now = _by_files(before), _by_files(after)
     gone = [then[files][0] for files in then.keys() - now.keys()]
     new = [now[files][0] for files in now.keys() - then.keys()]
     lost, came = _told_apart(before, sorted(gone), after, sorted(new))
+    standing = {then[files][0]: now[files][0] for files in then.keys() & now.keys()}
     for files in then.keys() & now.keys():
         (number, deletions), (other, other_deletions) = then[files], now[files]
         if deletions != other_deletions:
             was, is_ = _dead(before, number), _dead(after, other)
             lost += _at(number, np.setdiff1d(is_, was, assume_unique=True))
             came += _at(other, np.setdiff1d(was, is_, assume_unique=True))
-    return RowChanges(before, after, tuple(lost), tuple(came))
+    return RowChanges(before, after, tuple(lost), tuple(came), standing)
 
 
 def rows_at(table: Table, addresses: Addresses, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

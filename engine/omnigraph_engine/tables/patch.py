@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +70,30 @@ def discard(table: Table, staged: StagedWrite) -> None:
         _log.warning("staged files of %s could not be deleted: %s", table.ref.table_key, error.message)
 
 
-def locate(table: Table, ids: pa.Array[Any], guessed: Addresses) -> tuple[Addresses, Addresses]:
+def locate(table: Table, rows: pa.Table, standing: Mapping[int, int]) -> tuple[Addresses, Addresses]:
+    """Row id and address of rows (``id`` and ``ROW``) of an earlier version, all of which this one still has.
+
+    Args:
+        table: Where the rows are looked for.
+        rows: As the earlier version has them.
+        standing: The fragments that both have: the number in this version, by that in the earlier one. What is in them is
+            found without a look.
+    """
+    row_ids = rows["_rowid"].to_numpy().copy()
+    was = rows["_rowaddr"].to_numpy()
+    addresses = np.full(len(was), NOWHERE, np.uint64)
+    numbers = was >> np.uint64(32)
+    for number in np.unique(numbers).tolist():
+        if number in standing:
+            there = numbers == number
+            addresses[there] = (np.uint64(standing[number]) << np.uint64(32)) + (was[there] & np.uint64(0xFFFFFFFF))
+    moved = np.flatnonzero(addresses == NOWHERE)
+    if len(moved):
+        row_ids[moved], addresses[moved] = _found(table, rows["id"].take(moved).combine_chunks(), row_ids[moved])
+    return row_ids, addresses
+
+
+def _found(table: Table, ids: pa.Array[Any], guessed: Addresses) -> tuple[Addresses, Addresses]:
     """Row id and address of the stored row of each id, all of which exist.
 
     A guess is the row id that the row has on a related line, and nearly always right. Where it is not, the table's ids are
