@@ -18,7 +18,7 @@ from omnigraph_engine.errors import ObjectNotFound
 from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.rehome import rehomed
 from omnigraph_engine.tables.staged import StagedWrite
-from omnigraph_engine.tables.table import Table
+from omnigraph_engine.tables.table import BATCH_BYTES, IO_BUFFER_BYTES, Table
 
 _BATCH_ROWS = 64 * 1024
 _LOOKS_AT_A_TIME = 16
@@ -82,6 +82,9 @@ def staged_rows(table: Table, staged: StagedWrite) -> Iterator[pa.RecordBatch]:
             storage_options=table.storage.options or None,
         )
         try:
-            yield from view.scanner(blob_handling="all_binary", batch_size=_BATCH_ROWS).to_reader()
+            scanner = view.scanner(
+                blob_handling="all_binary", batch_size_bytes=BATCH_BYTES, io_buffer_size=IO_BUFFER_BYTES
+            )
+            yield from scanner.to_reader()
         finally:
             table.storage.delete(f"{table.ref.path}/_versions/d{view.version}.manifest")

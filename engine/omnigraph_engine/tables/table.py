@@ -33,6 +33,8 @@ _STORE_FAILED = "LanceError(IO)"  # in Lance's text when a file, and not what wa
 
 _IDS = ("id", "src", "dst")
 SMALL_ROWS_AT_A_TIME = 64 * 1024
+BATCH_BYTES = 2 * 1024 * 1024  # of rows whose size is not known
+IO_BUFFER_BYTES = 32 * 1024 * 1024  # read ahead of who consumes a scan; Lance's own limit is gigabytes
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Table:
                 filter=filter,
                 limit=limit,
                 fragments=fragments,
-                batch_size=self._batch_rows(columns),
+                io_buffer_size=IO_BUFFER_BYTES,
+                **self._batches(columns),
                 blob_handling="all_binary",
             )
             reader = scanner.to_reader()
@@ -146,11 +149,14 @@ class Table:
         branch = f" on '{self.ref.branch}'" if self.ref.branch else ""
         return f"{self.ref.table_key} version {self.ref.version}{branch}"
 
-    def _batch_rows(self, columns: Sequence[str] | None) -> int | None:
-        """Many rows at a time where each is known to be small, because every batch has a price of its own."""
+    def _batches(self, columns: Sequence[str] | None) -> dict[str, Any]:
+        """Many rows at a time where each is known to be small, because every batch has a price of its own; of others as
+        many as memory has room for.
+        """
         stored = self.dataset.schema
         wide = [name for name in columns or stored.names if name not in (*_IDS, *VIRTUAL_COLUMNS)]
-        return SMALL_ROWS_AT_A_TIME if all(pa.types.is_primitive(stored.field(name).type) for name in wide) else None
+        small = all(pa.types.is_primitive(stored.field(name).type) for name in wide)
+        return {"batch_size": SMALL_ROWS_AT_A_TIME} if small else {"batch_size_bytes": BATCH_BYTES}
 
     def _check_columns(self, columns: Sequence[str] | None) -> None:
         known = [*self.dataset.schema.names, *VIRTUAL_COLUMNS]
