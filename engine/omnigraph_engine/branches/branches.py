@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
-from omnigraph_engine.branches.names import check_free, check_name
+from omnigraph_engine.branches.names import check_name, overlaps, taken
 from omnigraph_engine.commit.lines import life_of
 from omnigraph_engine.commit.recovery import settle
 from omnigraph_engine.commit.shown import shown_lines, sidecars
@@ -28,13 +29,22 @@ from omnigraph_engine.failpoints import Failpoint, effect
 from omnigraph_engine.history import manifest_at
 from omnigraph_engine.manifest.dataset import (
     Manifest,
+    came_to_be,
     give_first_version,
     list_branches,
     living_manifests,
     newest_residue,
     open_manifest,
 )
-from omnigraph_engine.manifest.refs import BranchInfo, new_branch, put_ref, read_ref, stored_branch, withdraw_ref
+from omnigraph_engine.manifest.refs import (
+    BranchInfo,
+    new_branch,
+    put_ref,
+    read_ref,
+    ref_names,
+    stored_branch,
+    withdraw_ref,
+)
 from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables.heads import drop_line, forks_of
@@ -90,8 +100,7 @@ class Branches:
         if start.borrowed:  # its versions begin with the one that is missing
             give_first_version(self._storage, start.info)
             start = origin(self._storage, from_)
-        self._make_way(name)
-        check_free(name, (info.name for info in self.list()))
+        self._check_free(name)
         info = new_branch(name, start.info, start.version, newest_residue(self._storage, name), request)
         try:
             with effect(Failpoint.CREATE_BRANCH):
@@ -178,11 +187,17 @@ class Branches:
             )
         return info
 
-    def _make_way(self, name: str) -> None:
-        """Removes the ref of a creation that died and whose parent is gone too: such a branch never came to be."""
-        info = read_ref(self._storage, name)
-        if info is not None and info not in self.list():
-            withdraw_ref(self._storage, info)
+    def _check_free(self, name: str) -> None:
+        """Nobody else's branch has the name, or one that overlaps with it, when this returns. Other refs are not read.
+
+        A creation that died and whose parent is gone too never came to be a branch; its ref is removed where it is in the way.
+        """
+        for other in filter(partial(overlaps, name), ref_names(self._storage)):
+            info = read_ref(self._storage, other)
+            if info is not None and came_to_be(self._storage, info):
+                raise taken(name, other)
+            if info is not None and other == name:
+                withdraw_ref(self._storage, info)
 
     def _begin(self, info: BranchInfo) -> None:
         """The branch exists already. When its first version cannot be written now, whoever writes to it first will do it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from urllib.parse import quote
 
 from omnigraph_engine.errors import BranchExists, InvalidArgument
@@ -35,18 +34,21 @@ def check_name(name: str) -> None:
         raise InvalidArgument(f"A branch cannot be called '{name}': {problem}.", details={"branch": name})
 
 
-def check_free(name: str, taken: Iterable[str]) -> None:
-    """Raises ``BranchExists`` when the name is taken, or would lie within another one's folder or around it."""
-    for other in taken:
-        if other == name:
-            raise BranchExists(
-                f"The graph has a branch '{name}' already.",
-                details={"branch": name},
-                hint="Use it, choose another name, or delete it first.",
-            )
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            raise BranchExists(
-                f"'{name}' and the existing branch '{other}' cannot both be: one name is a folder of the other.",
-                details={"branch": name, "other": other},
-                hint=f"Choose a name that does not continue '{min(name, other, key=len)}/'.",
-            )
+def overlaps(name: str, other: str) -> bool:
+    """Whether two branches of these names cannot both be: the names are one, or one is a folder of the other."""
+    return other == name or other.startswith(f"{name}/") or name.startswith(f"{other}/")
+
+
+def taken(name: str, other: str) -> BranchExists:
+    """What to raise when there is a branch whose name overlaps with the one that is wanted."""
+    if other == name:
+        return BranchExists(
+            f"The graph has a branch '{name}' already.",
+            details={"branch": name},
+            hint="Use it, choose another name, or delete it first.",
+        )
+    return BranchExists(
+        f"'{name}' and the existing branch '{other}' cannot both be: one name is a folder of the other.",
+        details={"branch": name, "other": other},
+        hint=f"Choose a name that does not continue '{min(name, other, key=len)}/'.",
+    )

@@ -189,6 +189,11 @@ def list_branches(storage: Storage) -> list[BranchInfo]:
     return [info for info in refs if info.identifier[:-1] in lives or _has_begun(storage, info)]
 
 
+def came_to_be(storage: Storage, info: BranchInfo) -> bool:
+    """Whether a ref is that of a branch, as ``list_branches`` tells it of all."""
+    return _parent_lives(storage, info) or _has_begun(storage, info)
+
+
 def _has_begun(storage: Storage, info: BranchInfo) -> bool:
     try:
         open_manifest(storage, info.stored_name)

@@ -120,10 +120,15 @@ def withdraw_ref(storage: Storage, info: BranchInfo) -> None:
         storage.delete(_ref_path(info.name))
 
 
+def ref_names(storage: Storage) -> list[str]:
+    """The names that have a ref, sorted, from one listing; the engine's own are not shown."""
+    names = sorted(unquote(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in storage.list(_REFS))
+    return [name for name in names if not name.startswith("__")]
+
+
 def list_refs(storage: Storage) -> list[BranchInfo]:
     """Everything that has a ref, main first, then by name; the engine's own are not shown."""
-    names = sorted(unquote(path.rsplit("/", 1)[-1].removesuffix(".json")) for path in storage.list(_REFS))
-    found = (read_ref(storage, name) for name in names if not name.startswith("__"))
+    found = (read_ref(storage, name) for name in ref_names(storage))
     return [MAIN_BRANCH, *(info for info in found if info is not None)]  # None: deleted meanwhile
 
 

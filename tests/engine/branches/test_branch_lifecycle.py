@@ -339,6 +339,20 @@ def test_creating_a_branch_costs_the_same_after_2_commits_and_after_60(graph: Gr
     assert few["small"] + few["reads"] + few["writes"] < 60
 
 
+def test_creating_a_branch_costs_the_same_beside_1_branch_and_beside_40(graph: Graph) -> None:
+    graph = graph_on(Faulty(graph.storage))
+
+    def cost(name: str) -> dict[str, int]:
+        with operations(graph) as counted:
+            graph.branches.create(name)
+        return counted
+
+    few = cost("few")
+    for number in range(40):
+        graph.branches.create(f"b{number}")
+    assert cost("many") == few
+
+
 # -- writing --------------------------------------------------------------------------------------------------
 
 
