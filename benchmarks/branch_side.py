@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -11,14 +12,20 @@ import numpy as np
 import pyarrow as pa
 from omnigraph_engine import Graph
 
-SCHEMA = "node Person { name: String @key  age: I32?  city: String? }"
+SCHEMA = """
+node Person { name: String @key  age: I32?  city: String? }
+node Visit { city: String?  seconds: I32? }
+"""
 HISTORY = 1_000
 SMALL, LARGE = 100_000, 10_000_000
 CHANGED = 1_000
 ADDED = 1_000_000
 ROUNDS = 5
+CREATIONS = 25
 
 Say = Callable[[str, str, str], None]
+
+_AGES = count()  # so that no two writes of a person are equal
 
 
 def measure(folder: Path, say: Say) -> None:
@@ -35,29 +42,34 @@ def _create(folder: Path, say: Say) -> None:
     for commits in (10, HISTORY):
         while graph.snapshot().version <= commits:
             graph.load({"Person": _people(graph.snapshot().version, 1)})
-        seconds.append(median(_timed(lambda n=n: graph.branches.create(f"b{n}")) for n in range(commits, commits + 9)))  # type: ignore[misc]
+        taken = []
+        for _ in range(CREATIONS):
+            taken.append(_timed(lambda: graph.branches.create(f"b{commits}-{len(taken)}")))  # noqa: B023
+        for number in range(CREATIONS):
+            graph.branches.delete(f"b{commits}-{number}")
+        seconds.append(median(taken))
     early, late = seconds
     say("branch create at 10 commits", f"{early * 1e3:.1f} ms", "1.0x")
     say(f"branch create at {HISTORY:,} commits", f"{late * 1e3:.1f} ms", f"{late / early:.2f}x, to be flat")
 
 
 def _first_write(small: Graph, large: Graph, say: Say) -> None:
-    """The first write forks the table; the second one on the same branch does all the rest again, ids looked up and all."""
-    forks = []
-    for graph, rows in ((small, SMALL), (large, LARGE)):
-        first, second = [], []
-        for number in range(ROUNDS):
-            branch = f"first{number}"
-            graph.branches.create(branch)
-            first.append(_timed(lambda: graph.load({"Person": _people(2 * rows, 1)}, branch=branch)))  # noqa: B023
-            second.append(_timed(lambda: graph.load({"Person": _people(2 * rows + 1, 1)}, branch=branch)))  # noqa: B023
-            graph.branches.delete(branch)
-        say(f"first write on a branch, {rows:,} rows", f"{median(first) * 1e3:.0f} ms", "")
-        say(f"second write on it, {rows:,} rows", f"{median(second) * 1e3:.0f} ms", "")
-        forks.append(median(first) - median(second))
-    say(
-        "forking, by difference", " and ".join(f"{fork * 1e3:.0f}" for fork in forks) + " ms", "independent of the size"
-    )
+    """One row, without a key, so that nothing has to be looked up; and one with a key that nobody may have."""
+    writes = {
+        "without a key": ("Visit", lambda _: _visits(1)),
+        "with a key": ("Person", lambda rows: _people(2 * rows, 1)),
+    }
+    for kind, (table, row) in writes.items():
+        seconds = []
+        for graph, rows in ((small, SMALL), (large, LARGE)):
+            taken = []
+            for number in range(ROUNDS):
+                branch = f"first{number}"
+                graph.branches.create(branch)
+                taken.append(_timed(lambda: graph.load({table: row(rows)}, branch=branch)))  # noqa: B023
+                graph.branches.delete(branch)
+            seconds.append(median(taken))
+        _pair(say, f"first write on a branch, a row {kind}", seconds, "independent of the size")
 
 
 def _merge(small: Graph, large: Graph, say: Say) -> None:
@@ -93,13 +105,24 @@ def _pair(say: Say, what: str, seconds: list[float], remark: str) -> None:
 def _graph(uri: Path, rows: int) -> Graph:
     graph = Graph.create(uri, SCHEMA)
     with graph.transaction() as transaction:
-        transaction.load("Person", pa.RecordBatchReader.from_batches(_people(0, 1).schema, _batches(rows)))
+        transaction.load("Person", _reader(lambda start: _people(start, SMALL), rows))
+        transaction.load("Visit", _reader(lambda _: _visits(SMALL), rows))
     return graph
 
 
-def _batches(rows: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, rows, SMALL):
-        yield from _people(start, SMALL).to_batches()
+def _reader(made: Callable[[int], pa.Table], rows: int) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, SMALL):
+            yield from made(start).to_batches()
+
+    return pa.RecordBatchReader.from_batches(made(0).schema, batches())
+
+
+def _visits(rows: int) -> pa.Table:
+    numbers = np.arange(rows)
+    return pa.table(
+        {"city": np.char.add("city-", (numbers % 1000).astype(str)), "seconds": pa.array(numbers, pa.int32())}
+    )
 
 
 def _people(start: int, count: int, step: int = 1) -> pa.Table:
@@ -108,7 +131,7 @@ def _people(start: int, count: int, step: int = 1) -> pa.Table:
     return pa.table(
         {
             "name": names,
-            "age": pa.array(numbers % 100 + time.time_ns() % 7, pa.int32()),
+            "age": pa.array(numbers % 100 + next(_AGES), pa.int32()),
             "city": pa.array(np.char.add("city-", (numbers % 1000).astype(str))),
         }
     )

@@ -24,6 +24,7 @@ from branch_scene import (
     meanwhile,
     shown,
 )
+from branch_writes import delete
 from crash_scene import AFTER, BEFORE, Faulty, companies, dying, edges, graph_on, people, sidecar_paths
 from lance import LanceDataset
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableAdoption
@@ -400,6 +401,15 @@ def test_only_the_tables_that_a_branch_writes_to_are_forked(graph: Graph) -> Non
     graph.load({"Knows": edges(("Cleo", "Ada"))}, branch="dev")
     assert forks_for(graph, life) == [line(graph, "dev", KNOWS), line(graph, "dev")]
     assert forks(graph, COMPANY) == []
+
+
+def test_a_deletion_of_nodes_with_their_edges_forks_the_tables_it_touches_and_no_other(graph: Graph) -> None:
+    [edge] = shown(graph, "main", KNOWS)
+    life = graph.branches.create("dev").life
+    delete(graph, "dev", {PERSON: ["Bob"], KNOWS: [edge], COMPANY: ["nobody"]})
+    assert (shown(graph, "dev"), shown(graph, "dev", KNOWS)) == (["Ada"], [])
+    assert forks_for(graph, life) == [line(graph, "dev", KNOWS), line(graph, "dev")]
+    assert (shown(graph), shown(graph, "main", KNOWS)) == (["Ada", "Bob"], [edge])
 
 
 def test_a_branch_of_a_branch_forks_its_own_lines(graph: Graph) -> None:
