@@ -19,9 +19,12 @@ class ConflictKind(str, Enum):
     ORPHAN_EDGE = "orphan edge"  # one deleted a node that an edge of the other needs
     UNIQUE = "unique"  # each gave the same value of a @unique to an entity of its own
     CARDINALITY = "cardinality"  # together they give a source too many or too few edges
+    VALUE = "value constraint"  # a row that comes has a value that the schema does not allow
 
 
-NO_SIDE_RESOLVES = frozenset({ConflictKind.ORPHAN_EDGE, ConflictKind.UNIQUE, ConflictKind.CARDINALITY})
+NO_SIDE_RESOLVES = frozenset(
+    {ConflictKind.ORPHAN_EDGE, ConflictKind.UNIQUE, ConflictKind.CARDINALITY, ConflictKind.VALUE}
+)
 
 SCHEMA = pa.schema(
     [

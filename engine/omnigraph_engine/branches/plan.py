@@ -99,7 +99,7 @@ class MergePlan:
         return TableWork.of(
             self.by_source(key),
             self.by_target(key),
-            self.types[key].name,
+            self.types[key],
             resolution=self._resolutions[key],
             granularity=self.granularity,
             operation_id=self._operation_id,

@@ -1,7 +1,6 @@
 """What two branches must not have together although each may have its part: orphan edges, ``@unique`` values, ``@card`` bounds.
 
 Each side's own state satisfies the rules, so only rows that came on one side are held against what the other side did.
-Values need no look: they were checked when they were written, and a rule about a value concerns one property alone.
 """
 
 from __future__ import annotations

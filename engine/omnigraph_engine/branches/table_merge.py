@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_engine.branches.conflicts import ConflictList
+from omnigraph_engine.branches.conflicts import ConflictKind, ConflictList
 from omnigraph_engine.branches.entities import row_schema
 from omnigraph_engine.branches.three_way import Granularity, Outcome, Resolution, Side, three_way
 from omnigraph_engine.compute import pc
+from omnigraph_engine.schema.model import TableType
+from omnigraph_engine.schema.row_rules import breaches
 from omnigraph_engine.tables.buckets import pair_up
 from omnigraph_engine.tables.changes import ROW, RowChanges
 from omnigraph_engine.tables.key_joins import candidates
@@ -72,7 +74,7 @@ class EntityMerge:
 
     table: Table  # as the target has it
     standing: Mapping[int, int]  # the base's fragments that it still has: their numbers there, by those in the base
-    type_name: str
+    kind: TableType
     schema: pa.Schema  # of the rows that meet
     resolution: Resolution
     granularity: Granularity
@@ -105,7 +107,7 @@ class EntityMerge:
                 continue
             source, met = _side(given), candidates(given["id"], stream)
             outcome = three_way(
-                self.type_name,
+                self.kind.name,
                 self.columns,
                 source,
                 _side(pa.Table.from_batches(met, self.schema)),
@@ -114,7 +116,18 @@ class EntityMerge:
                 conflicts=conflicts,
             )
             mixed.append(outcome.mixed)
-            yield self._patch(source, outcome)
+            patch = self._patch(source, outcome)
+            self._check_values(patch.rows, conflicts)
+            yield patch
+
+    def _check_values(self, rows: pa.Table, conflicts: ConflictList) -> None:
+        """A merge makes no new values, but what it brings may have been written by another engine, with rules of its own."""
+        for batch in rows.combine_chunks().to_batches():
+            for breach in breaches(batch, self.kind):
+                rule = f"{breach.property} {breach.demand.text}"
+                broken = zip(breach.ids.to_pylist(), breach.values.to_pylist(), strict=True)
+                told = [{"rule": rule, "id": entity, breach.property: value} for entity, value in broken]
+                conflicts.add(ConflictKind.VALUE, self.kind.name, breach.ids, source=told)
 
     def _patch(self, source: Side, outcome: Outcome) -> Patch:
         """Where each row of the outcome goes: entities that the target has not touched have kept their row ids in it."""
@@ -145,7 +158,7 @@ class TableWork:
         cls,
         by_source: RowChanges,
         by_target: RowChanges,
-        type_name: str,
+        kind: TableType,
         *,
         resolution: Resolution,
         granularity: Granularity,
@@ -153,7 +166,7 @@ class TableWork:
     ) -> TableWork:
         table = by_target.after
         schema = row_schema(table.schema, table.schema.names).append(_CAME)
-        entities = EntityMerge(table, by_target.standing, type_name, schema, resolution, granularity, operation_id)
+        entities = EntityMerge(table, by_target.standing, kind, schema, resolution, granularity, operation_id)
         return cls(by_source, by_target, entities, by_source.rows + by_target.rows)
 
     @property

@@ -17,7 +17,8 @@ import pyarrow as pa
 from omnigraph_engine.compute import numpy_type, pc
 from omnigraph_engine.errors import TypeMismatch
 from omnigraph_engine.schema.model import TableType
-from omnigraph_engine.write.checks import Demand, violation
+from omnigraph_engine.schema.row_rules import Demand
+from omnigraph_engine.write.checks import violation
 
 _EXACT_INTEGERS: dict[pa.DataType, int] = {pa.float32(): 2**24, pa.float64(): 2**53}
 

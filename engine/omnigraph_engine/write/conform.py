@@ -13,8 +13,9 @@ from omnigraph_engine.schema.arrow import table_schema
 from omnigraph_engine.schema.identity import AcceptedSchema
 from omnigraph_engine.schema.keys import key_ids
 from omnigraph_engine.schema.model import TableType
+from omnigraph_engine.schema.row_rules import Demand
 from omnigraph_engine.write.casts import Column, cast_values
-from omnigraph_engine.write.checks import Demand, violation
+from omnigraph_engine.write.checks import violation
 from omnigraph_engine.write.ulids import new_ulids
 
 

@@ -1,4 +1,4 @@
-"""Writes that tests of branches need and users do not have yet: deleting entities, with the edges that hang on them."""
+"""Writes that tests of branches need and users do not have: deleting entities, and writing as an engine with other rules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from omnigraph_engine.branches.merge import MergeOptions, MergeResult
 from omnigraph_engine.branches.table_merge import MergePart, Origin, TableWork
 from omnigraph_engine.commit.coordinator import CommitPlan, Coordinator, PhaseClock, TableChange
 from omnigraph_engine.commit.sidecar import WriterKind
-from omnigraph_engine.commit.transaction import capture
+from omnigraph_engine.commit.transaction import WriteTransaction, capture
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.manifest.refs import stored_branch
 from omnigraph_engine.schema.contract import IR_FILE, SOURCE_FILE, STATE_FILE, read_contract
 from omnigraph_engine.tables.buckets import dealt
 from omnigraph_engine.tables.predicates import among
 from omnigraph_engine.tables.stage import stage_delete
+from omnigraph_engine.tables.staged import StagedWrite
+from omnigraph_engine.tables.upsert import stage_upsert
 
 SCHEMA = """
 node Person { name: String @key  age: I32?  city: String?  tags: [String]? }
@@ -47,16 +49,37 @@ def knows(*rows: tuple[Any, ...]) -> pa.Table:
 
 def delete(graph: Graph, branch: str, doomed: dict[str, Iterable[str]]) -> None:
     """One commit that deletes entities by table key and ids; the caller names the edges that go with a node."""
-    files = (graph.storage.get(name).decode() for name in (SOURCE_FILE, IR_FILE, STATE_FILE))
-    view = capture(graph.storage, read_contract(*files), stored_branch(branch))
+    view = _view(graph, branch)
     changes = []
     for key, ids in doomed.items():
         staged = stage_delete(view.table(key), among("id", sorted(ids)) or "false")
         if staged is not None:
-            changes.append(TableChange(key, (staged,), staged.rows_after(view.published(key).row_count)))
+            changes.append(_change(view, staged))
     if changes:
-        plan = CommitPlan(kind=WriterKind.MUTATION, changes=tuple(changes))
-        Coordinator(view, plan, lease=30, clock=PhaseClock()).run()
+        _commit(view, changes)
+
+
+def upsert_unchecked(graph: Graph, branch: str, key: str, rows: pa.Table) -> None:
+    """One commit of rows as the table stores them, whatever the schema says of their values."""
+    view = _view(graph, branch)
+    staged = stage_upsert(view.table(key), rows.to_batches())
+    assert staged is not None
+    _commit(view, [_change(view, staged)])
+
+
+def _view(graph: Graph, branch: str) -> WriteTransaction:
+    files = (graph.storage.get(name).decode() for name in (SOURCE_FILE, IR_FILE, STATE_FILE))
+    return capture(graph.storage, read_contract(*files), stored_branch(branch))
+
+
+def _change(view: WriteTransaction, staged: StagedWrite) -> TableChange:
+    key = staged.table_key
+    return TableChange(key, (staged,), staged.rows_after(view.published(key).row_count))
+
+
+def _commit(view: WriteTransaction, changes: list[TableChange]) -> None:
+    plan = CommitPlan(kind=WriterKind.MUTATION, changes=tuple(changes))
+    Coordinator(view, plan, lease=30, clock=PhaseClock()).run()
 
 
 def merge_in_parts(graph: Graph, source: str, into: str = "main", *, parts: int = 3, **options: Any) -> MergeResult:

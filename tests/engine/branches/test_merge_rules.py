@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -9,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from branch_writes import delete, merge_in_parts, parts_of, state, travelled
+from branch_writes import delete, merge_in_parts, parts_of, state, travelled, upsert_unchecked
 from omnigraph_engine.branches import rules
-from omnigraph_engine.branches.conflicts import ConflictKind, ConflictList, way_out
+from omnigraph_engine.branches.conflicts import NO_SIDE_RESOLVES, ConflictKind, ConflictList, way_out
 from omnigraph_engine.branches.merge import MergeOptions, MergeOutcome, MergeResult
 from omnigraph_engine.branches.plan import TableAction
 from omnigraph_engine.errors import BranchNotFound, InvalidArgument, MergeConflict, ReadOnlyGraph, VersionConflict
@@ -66,7 +67,7 @@ def conflicts(graph: Graph, **options: Any) -> list[tuple[str, str, str]]:
 
 
 class TestTheAdvice:
-    @pytest.mark.parametrize("kind", [ConflictKind.ORPHAN_EDGE, ConflictKind.UNIQUE, ConflictKind.CARDINALITY])
+    @pytest.mark.parametrize("kind", sorted(NO_SIDE_RESOLVES))
     def test_a_side_is_not_advised_where_none_resolves_anything(self, kind: ConflictKind) -> None:
         assert way_out(_of(kind), "take one") == (
             f"Change one of the branches, then merge: taking a side does not resolve {kind.value}."
@@ -204,6 +205,63 @@ class TestCardinality:
         graph.load({"Leads": edge("4", "b", "v")})
         graph.merge("dev")
         assert sorted(graph.snapshot().table("Leads").to_arrow(["id"])["id"].to_pylist()) == ["2", "3", "4"]
+
+
+class TestValues:
+    """Rows of an engine that does not know our rules: what is merged by entity is held against them again."""
+
+    SCHEMA = """
+    node Pet {
+        name: String @key
+        age: I32?
+        kind: enum(cat, dog)?
+        tag: String?
+        spot: Vector(2)?
+        @range(age, 0..30)
+        @check(tag, "^[a-z]+$")
+    }
+    """
+
+    @pytest.fixture
+    def graph(self, tmp_path: Path) -> Graph:
+        graph = Graph.create(tmp_path / "g", self.SCHEMA)
+        graph.load({"Pet": names("bo", "mia")})
+        graph.branches.create("dev")
+        return graph
+
+    def _write(self, graph: Graph, branch: str, **values: Any) -> None:
+        schema = graph.snapshot().table("Pet").table.schema
+        row = {**dict.fromkeys(schema.names), **values, "id": values["name"]}
+        upsert_unchecked(graph, branch, "node:Pet", pa.Table.from_pylist([row], schema))
+
+    @pytest.mark.parametrize(
+        ("column", "value", "rule"),
+        [
+            ("age", 31, "age must be within 0..30"),
+            ("kind", "cow", "kind must be one of cat, dog"),
+            ("tag", "A1", "tag must match '^[a-z]+$'"),
+        ],
+    )
+    def test_a_value_that_the_schema_does_not_allow_is_a_conflict(
+        self, graph: Graph, column: str, value: Any, rule: str
+    ) -> None:
+        self._write(graph, "dev", name="mia", **{column: value})
+        graph.load({"Pet": names("zoe")})
+        assert conflicts(graph) == [("value constraint", "Pet", "mia")]
+        assert conflicts(graph, on_conflict="theirs") == [("value constraint", "Pet", "mia")]
+        [told] = graph.merge("dev", dry_run=True).conflicts.to_pylist()
+        assert json.loads(told["source"]) == {"id": "mia", column: value, "rule": rule}
+
+    def test_every_rule_that_a_row_breaks_is_told(self, graph: Graph) -> None:
+        self._write(graph, "dev", name="new", age=-1, spot=[1.0, float("nan")])
+        graph.load({"Pet": names("zoe")})
+        assert conflicts(graph) == [("value constraint", "Pet", "new")] * 2
+
+    def test_a_row_of_which_the_target_keeps_its_own_is_not_held_against_them(self, graph: Graph) -> None:
+        self._write(graph, "dev", name="mia", age=31)
+        graph.load({"Pet": pa.table({"name": ["mia"], "age": pa.array([3], pa.int32())})}, mode="merge")
+        assert graph.merge("dev", on_conflict="ours").outcome is MergeOutcome.MERGED
+        assert state(graph, "main")["Pet"]["mia"]["age"] == 3
 
 
 class TestTheMergeAsAWhole:
