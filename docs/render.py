@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 from omnigraph_engine.cli import cli
 from omnigraph_engine.errors import all_errors
 
-from omnigraph_spark.options import OPTIONS, STORAGE_PREFIX
+from omnigraph_spark.options import OPTIONS, SESSION_BRANCH, SPARK_PREFIX, STORAGE_PREFIX, Option
 
 DOCS = Path(__file__).parent
 _WIDTH = 100
@@ -52,6 +52,7 @@ def _errors_page() -> str:
 
 
 def _options_page() -> str:
+    session = SESSION_BRANCH.name
     lines = [
         '# Options of `format("omnigraph")`',
         "",
@@ -60,14 +61,26 @@ def _options_page() -> str:
         "An option that is not listed is refused, with the one that was probably meant.",
         f"`{STORAGE_PREFIX}*` options are passed to the store without the prefix, for example `storage.aws_region`.",
         "",
-        "| Option | Type | Default | For | Meaning |",
-        "|---|---|---|---|---|",
+        *_options(OPTIONS),
+        "",
+        "## Settings of a session",
+        "",
+        f'As in `spark.conf.set("{session}", "dev")`, or `spark-submit --conf {SPARK_PREFIX}{session}=dev`: a setting means',
+        f'the same with `{SPARK_PREFIX}` before its name. `format("omnigraph")` does not see them, because it runs in',
+        "processes that Spark gives no settings of the session.",
+        "",
+        *_options([SESSION_BRANCH]),
     ]
-    for option in OPTIONS:
+    return "\n".join(lines) + "\n"
+
+
+def _options(options: Iterable[Option]) -> Iterator[str]:
+    yield "| Option | Type | Default | For | Meaning |"
+    yield "|---|---|---|---|---|"
+    for option in options:
         default = "" if option.default is None else f"`{option.default}`"
         kind = option.type.__name__
-        lines.append(f"| `{option.name}` | {kind} | {default} | {', '.join(option.sides)} | {option.doc} |")
-    return "\n".join(lines) + "\n"
+        yield f"| `{option.name}` | {kind} | {default} | {', '.join(option.sides)} | {option.doc} |"
 
 
 def _cli_page() -> str:

@@ -29,7 +29,7 @@ from omnigraph_spark.calls import Host, host
 from omnigraph_spark.diff import TableChanges, diff_frame
 from omnigraph_spark.frames import default_partition_rows, scan_frame
 from omnigraph_spark.merge import merge
-from omnigraph_spark.options import MAX_ROWS_PER_FILE
+from omnigraph_spark.options import MAX_ROWS_PER_FILE, SESSION_BRANCH, SPARK_PREFIX
 from omnigraph_spark.transaction import Transaction
 from omnigraph_spark.types import spark_schema
 
@@ -271,7 +271,7 @@ class Graph:
         *,
         storage_options: Mapping[str, str] | None = None,
         options: WriteOptions | None = None,
-        branch: str = MAIN,
+        branch: str | None = None,
     ) -> Graph:
         """The graph at this address, its format and schema checked.
 
@@ -281,16 +281,17 @@ class Graph:
             mode: ``"ro"`` refuses every write. ``"rw"`` first settles what dead writers left behind.
             storage_options: Credentials and settings of the store, as Lance takes them.
             options: How writes behave when they meet others.
-            branch: What every call means that names no branch; ``merge`` alone says where it goes.
+            branch: What every call means that names no branch; ``merge`` alone says where it goes. By default it is what the
+                session's ``omnigraph.branch`` says (``spark.omnigraph.branch`` for ``spark-submit --conf``), else main.
 
         Raises:
             BranchNotFound: there is no such branch.
         """
         address, stores = _absolute(uri), dict(storage_options or {})
         first = partial(EngineGraph.open, address, mode, storage_options=stores, options=options)
-        graph = cls(spark, address, host(spark, address, first, first), branch)
-        if branch != MAIN:
-            graph.branches.get(branch)
+        graph = cls(spark, address, host(spark, address, first, first), branch or _session_branch(spark))
+        if graph.branch != MAIN:
+            graph.branches.get(graph.branch)
         return graph
 
     def snapshot(
@@ -425,6 +426,11 @@ class Graph:
         with self.transaction(branch, actor=actor, message=message) as transaction:
             transaction.load_json(frame, chosen)
         return transaction.receipt
+
+
+def _session_branch(spark: SparkSession) -> str:
+    names = (SESSION_BRANCH.name, SPARK_PREFIX + SESSION_BRANCH.name)
+    return next(filter(None, (spark.conf.get(name, None) for name in names)), MAIN)
 
 
 def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

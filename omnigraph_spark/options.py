@@ -16,7 +16,7 @@ from omnigraph_engine.write.endpoints import Endpoint, Endpoints
 from omnigraph_engine.write.load import LoadMode
 
 Kind = Literal["node", "edge"]
-Side = Literal["read", "write"]
+Side = Literal["read", "write", "session"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,18 @@ OPTIONS = (
     MAX_ROWS_PER_FILE,
     CALL,
 )
+
+SESSION_BRANCH = Option(
+    "omnigraph.branch",
+    str,
+    MAIN,
+    ("session",),
+    "The branch of every Graph.open that names none, so that a job can be pointed at a branch without touching its code.",
+)
+"""A setting of the session, as in ``spark.conf.set("omnigraph.branch", "dev")``."""
+
+SPARK_PREFIX = "spark."
+"""``spark-submit --conf`` drops settings whose names do not begin with this, so settings are understood with it, too."""
 
 STORAGE_PREFIX = "storage."
 """What follows it is passed to the store: ``storage.aws_region`` and the like."""

@@ -187,6 +187,24 @@ def test_a_graph_opened_on_a_branch_reads_writes_and_compares_there(spark: Spark
         Graph.open(spark, people.uri, branch="deb")
 
 
+@pytest.mark.parametrize("name", ["omnigraph.branch", "spark.omnigraph.branch"])
+def test_a_setting_of_the_session_points_every_graph_that_names_no_branch_at_one(
+    spark: SparkSession, people: Graph, name: str
+) -> None:
+    session = spark.newSession()
+    session.conf.set(name, "dev")
+    dev = Graph.open(session, people.uri)
+    with dev.transaction() as tx:
+        tx.load("Person", session.createDataFrame([("Cy", 5)], "name string, age int"))
+    assert (dev.count("Person"), dev.snapshot().branch, people.count("Person")) == (3, "dev", 2)
+    assert Graph.open(session, people.uri, branch="main").count("Person") == 2
+    assert dev.merge("dev").commit is not None  # into main
+    assert Graph.open(spark, people.uri).count("Person") == 3
+    session.conf.set(name, "deb")
+    with pytest.raises(BranchNotFound, match="'deb'"):
+        Graph.open(session, people.uri)
+
+
 def test_a_dataframe_whose_branch_is_gone_fails_with_one_line_and_not_with_a_traceback(
     people: Graph, graph: EngineGraph
 ) -> None:

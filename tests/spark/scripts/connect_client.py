@@ -113,7 +113,9 @@ def branch_and_merge(spark: SparkSession, graph: Graph) -> None:
     graph.branches.create("dev")
     with pytest.raises(BranchExists):
         graph.branches.create("dev")
-    dev = Graph.open(spark, graph.uri, branch="dev")
+    spark.conf.set("omnigraph.branch", "dev")
+    dev = Graph.open(spark, graph.uri)
+    spark.conf.unset("omnigraph.branch")
     with dev.transaction() as tx:
         tx.load("Person", spark.createDataFrame([("Ada", 38), ("Eve", 9)], "name string, age int"), "merge")
     assert (dev.count("Person"), graph.count("Person")) == (5, 4)
