@@ -24,6 +24,7 @@ edge Knows: Person -> Person
 
 MAIN = "main"
 DEV = "dev"
+QA = "qa"
 
 
 class Verb(str, Enum):
@@ -44,6 +45,7 @@ class Operation:
     transaction: tuple[str, int] | None = None
     branch: str = MAIN
     verb: Verb = Verb.WRITE
+    delete_branch: bool = False  # once it is merged
 
     @property
     def commits(self) -> bool:
@@ -87,6 +89,9 @@ class Kind:
     faults: str = ""  # what goes wrong on the way in any case
     first: First | None = None
     base: str = "small"
+    large: bool = (
+        False  # whether tables count as such in which few replaced rows get their row ids in a step of its own
+    )
 
     @property
     def first_lives(self) -> bool:
@@ -100,7 +105,7 @@ class Kind:
         """
         if self.subject.transaction is not None:
             return self.subject
-        return replace(OVERTAKER, branch=self.subject.branch if self.subject.verb is Verb.WRITE else MAIN)
+        return replace(OVERTAKER, branch=self.subject.branch if self.subject.commits else MAIN)
 
     @property
     def next(self) -> Operation:
@@ -204,6 +209,21 @@ BASES: dict[str, tuple[Operation, ...]] = {
         Operation(f"{BASE}-dev", {"ivy": 9}, {"dev": ("ivy", "alice")}, branch=DEV),
         Operation(f"{BASE}-main", {"hal": 8}),
     ),
+    # The same, with a branch of main that has no line of its own.
+    "three": (
+        _SMALL,
+        _MAKE_DEV,
+        Operation(f"{BASE}-dev", {"ivy": 9}, {"dev": ("ivy", "alice")}, branch=DEV),
+        Operation(f"{BASE}-main", {"hal": 8}),
+        Operation("make qa", branch=QA, verb=Verb.CREATE),
+    ),
+    # The same, one commit short of the number of small fragments that are folded together.
+    "unfolded diverged": (
+        *(Operation(f"{BASE}-{n}", _ALICE if n == 0 else {f"p{n}": n}) for n in range(14)),
+        _MAKE_DEV,
+        Operation(f"{BASE}-dev", {"ivy": 9}, {"dev": ("ivy", "alice")}, branch=DEV),
+        Operation(f"{BASE}-main", {"hal": 8}),
+    ),
     # The name had a life before, and main has more versions by now than the name ever had.
     "lived": (
         _MAKE_DEV,
@@ -244,6 +264,7 @@ WRITE_AFTER_MERGE = (
     _F.STAGE, _F.STAGE, _F.ARM, _F.FORK, _F.COMMIT_TABLE, _F.COMMIT_TABLE, _F.PUBLISH, _F.DISARM,
 )  # fmt: skip
 _MERGED = Operation("subject", {"ivy": 9}, {"dev": ("ivy", "alice")}, verb=Verb.MERGE)
+CHAINS = (*WRITE[:3], *[_F.COMMIT_TABLE] * 4, _F.CONFIRM, _F.PUBLISH, _F.DISARM)  # two commits for each of two tables
 
 MAIN_KIND = "append"
 FORK_KIND = "fork"
@@ -265,8 +286,15 @@ _KINDS = (
         "fold",
         "a load that appends to two tables and folds the small fragments of both: a chain of two commits each",
         Operation("subject", {"carol": 3}, {"s1": ("carol", "alice")}),
-        (*WRITE[:3], *[_F.COMMIT_TABLE] * 4, _F.CONFIRM, _F.PUBLISH, _F.DISARM),
+        CHAINS,
         base="unfolded",
+    ),
+    Kind(
+        "replace few",
+        "a load that replaces few rows of two large tables: a chain of two commits each",
+        Operation("subject", {"bob": 22, "carol": 3}, {"base": ("bob", "alice"), "s1": ("carol", "bob")}, "merge"),
+        CHAINS,
+        large=True,
     ),
     Kind(
         "transaction",
@@ -296,7 +324,7 @@ _KINDS = (
         _RECOVERER,
         UNDO,
         # The undone fragments are not counted, so the recoverer's own write folds again.
-        after=(*WRITE[:3], *[_F.COMMIT_TABLE] * 4, _F.CONFIRM, _F.PUBLISH, _F.DISARM),
+        after=CHAINS,
         first=First(Operation("first", {"fay": 6}, {"f1": ("alice", "fay")}), "table.commit#3:after=kill"),
         base="unfolded",
     ),
@@ -391,6 +419,27 @@ _KINDS = (
         base="written",
     ),
     Kind("merge branch", "a merge of one table by entity and of one by adoption", _MERGED, MERGE, base="diverged"),
+    Kind(
+        "merge fold",
+        "the same, and the table that is merged by entity is folded: a chain of two commits",
+        _MERGED,
+        (_F.ARM, _F.COMMIT_TABLE, _F.COMMIT_TABLE, _F.CONFIRM, _F.PUBLISH, _F.DISARM),
+        base="unfolded diverged",
+    ),
+    Kind(
+        "merge fork",
+        "a merge of one branch into another, which has no line of its own yet and forks one",
+        replace(_MERGED, branch=QA),
+        (_F.ARM, _F.FORK, _F.COMMIT_TABLE, _F.PUBLISH, _F.DISARM),
+        base="three",
+    ),
+    Kind(
+        "merge and delete",
+        "a merge that deletes its source afterwards",
+        replace(_MERGED, delete_branch=True),
+        (*MERGE, _F.DELETE_BRANCH, _F.RECLAIM),
+        base="diverged",
+    ),
     Kind(
         "undo merge",
         "a recoverer of a merge that died before its table",

@@ -27,6 +27,7 @@ from omnigraph_engine.commit.sidecar import RECOVERY
 from omnigraph_engine.errors import GraphDamaged, OmnigraphError, OutcomeUnknown, SnapshotGone, StorageError
 from omnigraph_engine.failpoints import Failpoint, Moment
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.tables import row_ids
 from omnigraph_engine.write.load import CommitReceipt, WriteOptions
 from planted import plant_from_environment
 
@@ -116,7 +117,9 @@ def create(root: Path, base: str) -> dict[str, Any]:
     return {}
 
 
-def write(root: Path, operation: Operation | None, faults: str = "", *, park: bool = False) -> dict[str, Any]:
+def write(
+    root: Path, operation: Operation | None, faults: str = "", *, park: bool = False, large: bool = False
+) -> dict[str, Any]:
     """Opens the graph, which settles what others left, and writes; both with ``faults``.
 
     Args:
@@ -124,7 +127,10 @@ def write(root: Path, operation: Operation | None, faults: str = "", *, park: bo
         operation: What to write; None only opens.
         faults: As ``OMNIGRAPH_FAILPOINTS`` takes them.
         park: Stops the process once the graph is open.
+        large: Tables count as large ones, whatever they hold.
     """
+    if large:
+        row_ids.MANY_ROWS = 0
     seen = Seen()
     claim, commit_id, error = Claim.COMMITTED, None, None
     try:
@@ -181,7 +187,9 @@ def _perform(graph: Graph, operation: Operation) -> str | None:
         graph.branches.delete(operation.branch)
         return None
     if operation.verb is Verb.MERGE:
-        commit = graph.merge(DEV, into=operation.branch, message=operation.name).commit
+        commit = graph.merge(
+            DEV, into=operation.branch, message=operation.name, delete_branch=operation.delete_branch
+        ).commit
         return None if commit is None else commit.commit_id
     receipt = _load(graph, operation)
     return None if receipt.commit is None else receipt.commit.commit_id

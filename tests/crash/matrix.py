@@ -76,7 +76,7 @@ class Stage:
 
     def start(self, name: str, *arguments: Any, **options: Any) -> Child:
         """Another process; returns when it has ended or stands still."""
-        child = Child(name, self._folder, lambda: write(self._root, *arguments, **options))
+        child = Child(name, self._folder, lambda: write(self._root, *arguments, large=self.kind.large, **options))
         self._children.append(child)
         return child
 
