@@ -1,7 +1,7 @@
 """One brancher of a chaos run: ``python brancher.py GRAPH JOURNAL SEED SLOT OPERATIONS LEASE``.
 
-It makes a branch, or takes one that is there, writes to it as a writer does to main, merges main into it and it into main, and
-mostly deletes it. Branchers share a few names, so that they meet on a branch, merge and delete it under each other's hands and
+It makes a branch, or takes one that is there, writes to it as a writer does to main, merges main and the other branches into it
+and it into main, and mostly deletes it. Branchers share a few names, so that they meet on a branch, merge and delete it under each other's hands and
 give its name one life after another.
 """
 
@@ -27,8 +27,16 @@ class Brancher(Writer):
             for _ in range(self._random.randint(1, 3)):
                 self.read()
                 self._random.choices(
-                    [self.insert, self.insert_hot, self.merge, self.replace_settings, self.replace_places, self.update],
-                    [4, 2, 4, 2, 2, 3],
+                    [
+                        self.insert,
+                        self.insert_hot,
+                        self.merge,
+                        self.replace_settings,
+                        self.replace_places,
+                        self.update,
+                        self.exchange,
+                    ],
+                    [4, 2, 4, 2, 2, 3, 3],
                 )[0]()
             self.read()
             if self._random.random() < 0.6:
@@ -40,6 +48,11 @@ class Brancher(Writer):
     def update(self) -> None:
         """Merges what main has into the branch."""
         self._merge_branch(MAIN, self.branch)
+
+    def exchange(self) -> None:
+        """Merges what another branch has into the branch, if there is that other one."""
+        other = self._random.choice([name for name in NAMES if name != self.branch])
+        self._merge_branch(other, self.branch, delete_branch=self._random.random() < 0.2)
 
     def publish(self) -> None:
         """Merges what the branch has into main."""

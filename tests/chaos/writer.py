@@ -103,7 +103,8 @@ class Writer:
         self._random = random.Random(seed)  # noqa: S311 - a schedule, not a secret
         self._slot = slot
         intents = [entry for entry in journal.entries if entry["event"] == "intent"]
-        self.done = len({entry["tag"] for entry in intents})
+        # By number, not by count: an operation that came to no intent has had one too, and tags must not come again.
+        self.done = max((int(entry["tag"].rsplit("-", 1)[1]) for entry in intents), default=0)
         self._app_version = max((entry["txn"][1] for entry in intents if entry["txn"]), default=0)
         self._content: model.Content = {name: {} for name in model.TYPES}
 
