@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 import lance
@@ -20,18 +22,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.storage import Storage
+from omnigraph_engine.tables.at_once import at_once
 from omnigraph_engine.tables.deletions import deleted_places
 from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.predicates import Whole
 from omnigraph_engine.tables.table import Table, TableRef, fragment_marks
 
 Mask = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.int64]
+Places = npt.NDArray[np.uint32]
 Addresses = npt.NDArray[np.uint64]
 
 ROW = ("_rowid", "_rowaddr")  # where a row is: its stable id and its present address
-_CHANGED_AT = "_row_last_updated_at_version"
-LOOKED_UP = 4_096  # rows of a fragment up to which they are looked up one by one
+CHANGED_AT = "_row_last_updated_at_version"
+_RECOGNISED_BY = ("_rowid", CHANGED_AT)
+LOOKED_UP = 4_096  # rows of a fragment up to which they are looked up one by one, and so many at a time
+ROWS_PER_SHARE = 64 * 1024  # rows at single addresses that one worker looks up, unless more are of one fragment
 MOST_RECOGNISED = 4_000_000  # moved rows that are recognised by row id; beyond that their values are compared
 
 
@@ -47,14 +52,17 @@ class RowChanges:
     after: Table
     lost_shares: tuple[_Share, ...]
     came_shares: tuple[_Share, ...]
-    standing: Mapping[
-        int, int
-    ]  # fragments that both versions have: the number in the later one, by that in the earlier
+    standing: Mapping[int, int]  # fragments that both have: the number in the later version, by that in the earlier one
 
     @property
     def rows(self) -> int:
         """How many rows are read, at most; from metadata alone."""
-        return _most_rows(self.before, self.lost_shares) + _most_rows(self.after, self.came_shares)
+        return sum(share.most_rows(self.before) for share in self.lost_shares) + self.rows_that_came
+
+    @property
+    def rows_that_came(self) -> int:
+        """How many of them are the later version's."""
+        return sum(share.most_rows(self.after) for share in self.came_shares)
 
     def lost(self, columns: Sequence[str], share: int | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of the earlier version, all of them or one share: these columns and ``ROW``."""
@@ -64,14 +72,53 @@ class RowChanges:
         """Rows of the later version, all of them or one share: these columns and ``ROW``."""
         return _rows(self.after, _chosen(self.came_shares, share), columns)
 
+    def loses(self, rows: pa.RecordBatch) -> Mask:
+        """Which of these rows of the earlier version (``ROW`` and ``CHANGED_AT``) are among the lost. Nothing is read."""
+        addresses = rows["_rowaddr"].to_numpy()
+        numbers = addresses >> np.uint64(32)
+        lost = np.zeros(len(addresses), np.bool_)
+        if len(self._lost_addresses):
+            places = np.searchsorted(self._lost_addresses[:-1], addresses)
+            lost = self._lost_addresses[places] == addresses
+        for number in np.unique(numbers).tolist():
+            if number in self._lost_fragments:
+                there, known = numbers == number, self._lost_fragments[number]
+                lost[there] = known is None or ~known.holds(*(rows[name].to_numpy()[there] for name in _RECOGNISED_BY))
+        return lost
+
+    @cached_property
+    def _lost_addresses(self) -> Addresses:
+        """In order."""
+        found = [share.addresses for share in self.lost_shares if isinstance(share, _Rows)]
+        return np.concatenate([np.empty(0, np.uint64), *found])
+
+    @cached_property
+    def _lost_fragments(self) -> dict[int, _Known | None]:
+        return {share.number: share.known for share in self.lost_shares if isinstance(share, _Fragment)}
+
 
 @dataclass(frozen=True)
-class _Share:
-    """Rows of one fragment: all that are alive, those at some places, or all but some."""
+class _Fragment:
+    """The rows of a fragment that are alive, but for those that are the same on the other side."""
 
-    fragment_id: int
-    places: Places | None = None  # in the fragment's files
-    known: _Known | None = None  # rows that are the same on the other side
+    number: int
+    known: _Known | None = None
+
+    def most_rows(self, table: Table) -> int:
+        return table.dataset.get_fragment(self.number).count_rows()  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows at some addresses, in order; those of a fragment are never in two shares."""
+
+    addresses: Addresses
+
+    def most_rows(self, _: Table) -> int:
+        return len(self.addresses)
+
+
+_Share = _Fragment | _Rows
 
 
 @dataclass(frozen=True)
@@ -84,7 +131,7 @@ class _Known:
     def holds(self, row_ids: npt.NDArray[np.uint64], changed_at: npt.NDArray[np.uint64]) -> Mask:
         if not len(self.row_ids):
             return np.zeros(len(row_ids), np.bool_)
-        places = np.minimum(np.searchsorted(self.row_ids, row_ids), len(self.row_ids) - 1)
+        places = np.searchsorted(self.row_ids[:-1], row_ids)
         found: Mask = (self.row_ids[places] == row_ids) & (self.changed_at[places] == changed_at)
         return found
 
@@ -98,21 +145,16 @@ def row_changes(before: Table, after: Table) -> RowChanges:
     new = [now[files][0] for files in now.keys() - then.keys()]
     lost, came = _told_apart(before, sorted(gone), after, sorted(new))
     standing = {then[files][0]: now[files][0] for files in then.keys() & now.keys()}
-    for files in then.keys() & now.keys():
-        (number, deletions), (other, other_deletions) = then[files], now[files]
-        if deletions != other_deletions:
-            was, is_ = _dead(before, number), _dead(after, other)
-            lost += _at(number, np.setdiff1d(is_, was, assume_unique=True))
-            came += _at(other, np.setdiff1d(was, is_, assume_unique=True))
+    thinned = [(then[files][0], now[files][0]) for files in then.keys() & now.keys() if then[files][1] != now[files][1]]
+    apart = at_once(partial(_deleted_apart, before, after), thinned)
+    lost += _packed((number, places) for (number, _), (places, _) in zip(thinned, apart, strict=True))
+    came += _packed((number, places) for (_, number), (_, places) in zip(thinned, apart, strict=True))
     return RowChanges(before, after, tuple(lost), tuple(came), standing)
 
 
 def rows_at(table: Table, addresses: Addresses, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a table at these addresses, which are in order: these columns and ``ROW``."""
-    numbers, starts = np.unique(addresses >> np.uint64(32), return_index=True)
-    ends = [*starts[1:], len(addresses)]
-    for number, start, end in zip(numbers.tolist(), starts, ends, strict=False):
-        yield from _addressed(table, number, addresses[start:end], [*columns, *ROW])
+    yield from _addressed(table, addresses, [*columns, *ROW])
 
 
 def parting(storage: Storage, one: TableRef, other: TableRef) -> int:
@@ -145,10 +187,10 @@ def _told_apart(
 ) -> tuple[list[_Share], list[_Share]]:
     """The rows of fragments that only one side has, without those that merely moved from one into another."""
     if not gone or not new or _count(before, gone) + _count(after, new) > MOST_RECOGNISED:
-        return [_Share(number) for number in gone], [_Share(number) for number in new]
+        return [_Fragment(number) for number in gone], [_Fragment(number) for number in new]
     limit = parting(before.storage, before.ref, after.ref)
     was, is_ = _known(before, gone, limit), _known(after, new, limit)
-    return [_Share(number, known=is_) for number in gone], [_Share(number, known=was) for number in new]
+    return [_Fragment(number, is_) for number in gone], [_Fragment(number, was) for number in new]
 
 
 def _count(table: Table, fragments: Sequence[int]) -> int:
@@ -156,63 +198,69 @@ def _count(table: Table, fragments: Sequence[int]) -> int:
     return sum(rows[number] for number in fragments)
 
 
-def _most_rows(table: Table, shares: Sequence[_Share]) -> int:
-    whole = [share.fragment_id for share in shares if share.places is None]
-    return _count(table, whole) + sum(len(share.places) for share in shares if share.places is not None)
-
-
 def _known(table: Table, fragments: Sequence[int], limit: int) -> _Known:
     """Rows that were last changed before the lines parted; afterwards each line gives out the same numbers anew."""
-    rows = table.scan(["_rowid", _CHANGED_AT], Whole(f"{_CHANGED_AT} <= {limit}"), fragment_ids=fragments).read_all()
-    row_ids, changed_at = rows["_rowid"].to_numpy(), rows[_CHANGED_AT].to_numpy()
+    rows = table.scan(_RECOGNISED_BY, Whole(f"{CHANGED_AT} <= {limit}"), fragment_ids=fragments).read_all()
+    row_ids, changed_at = (rows[name].to_numpy() for name in _RECOGNISED_BY)
     order = np.argsort(row_ids)
     return _Known(row_ids[order], changed_at[order])
 
 
-def _dead(table: Table, fragment_id: int) -> Places:
-    """The places of a fragment's deleted rows. Few of them stand in a file of their own; many are told by who is alive."""
-    few = deleted_places(table, fragment_id)
-    if few is not None:
-        return few
-    addresses = table.scan(["_rowaddr"], fragment_ids=[fragment_id]).read_all()["_rowaddr"].to_numpy()
-    dead = np.ones(table.dataset.get_fragment(fragment_id).physical_rows, np.bool_)  # type: ignore[union-attr]
-    dead[addresses.astype(np.uint32)] = False  # the lower half of an address
-    return np.flatnonzero(dead)
+def _deleted_apart(before: Table, after: Table, numbers: tuple[int, int]) -> tuple[Places, Places]:
+    """The places of a fragment's rows that only the later version lacks, and of those that only the earlier one does."""
+    was, is_ = deleted_places(before, numbers[0]), deleted_places(after, numbers[1])
+    return np.setdiff1d(is_, was, assume_unique=True), np.setdiff1d(was, is_, assume_unique=True)
 
 
-def _at(fragment_id: int, places: Places) -> list[_Share]:
-    return [_Share(fragment_id, places)] if len(places) else []
+def _packed(found: Iterable[tuple[int, Places]]) -> list[_Share]:
+    """Rows by fragment, in shares: those of many fragments together where each has few."""
+    shares: list[_Share] = []
+    held: list[Addresses] = []
+    rows = 0
+    for number, places in sorted(found, key=itemgetter(0)):
+        if held and rows + len(places) > ROWS_PER_SHARE:
+            shares.append(_Rows(np.concatenate(held)))
+            held, rows = [], 0
+        if len(places):
+            held.append((np.uint64(number) << np.uint64(32)) + places.astype(np.uint64))
+            rows += len(places)
+    return [*shares, _Rows(np.concatenate(held))] if held else shares
 
 
 def _rows(table: Table, shares: Iterable[_Share], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     wanted = [*columns, *ROW]
     for share in shares:
-        if share.places is not None:
-            yield from _placed(table, share.fragment_id, share.places, wanted)
+        if isinstance(share, _Rows):
+            yield from _addressed(table, share.addresses, wanted)
         elif share.known is None:
-            yield from table.scan(wanted, fragment_ids=[share.fragment_id])
+            yield from table.scan(wanted, fragment_ids=[share.number])
         else:
-            for batch in table.scan([*wanted, _CHANGED_AT], fragment_ids=[share.fragment_id]):
-                same = share.known.holds(batch["_rowid"].to_numpy(), batch[_CHANGED_AT].to_numpy())
+            for batch in table.scan(list(dict.fromkeys([*wanted, CHANGED_AT])), fragment_ids=[share.number]):
+                same = share.known.holds(*(batch[name].to_numpy() for name in _RECOGNISED_BY))
                 if not same.all():
                     yield batch.select(wanted).filter(pa.array(~same))
 
 
-def _placed(table: Table, fragment_id: int, places: Places, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    addresses = (np.uint64(fragment_id) << np.uint64(32)) + places.astype(np.uint64)
-    yield from _addressed(table, fragment_id, addresses, wanted)
-
-
-def _addressed(table: Table, fragment_id: int, addresses: Addresses, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows of a fragment by their addresses. Few are looked up; for many the fragment is read."""
-    if len(addresses) <= LOOKED_UP:
-        among = ",".join(map(str, addresses.tolist()))
-        yield from table.scan(wanted, Whole(f"_rowaddr IN ({among})"), fragment_ids=[fragment_id])
-        return
-    for batch in table.scan(wanted, fragment_ids=[fragment_id]):
-        chosen = np.isin(batch["_rowaddr"].to_numpy(), addresses, assume_unique=True)
-        if chosen.any():
-            yield batch.filter(pa.array(chosen))
+def _addressed(table: Table, addresses: Addresses, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows by their addresses, which are in order. Where a fragment has few of them they are looked up, those of several
+    fragments at once; where it has many, it is read.
+    """
+    numbers, starts = np.unique(addresses >> np.uint64(32), return_index=True)
+    few = np.ones(len(addresses), np.bool_)
+    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(addresses)], strict=False):
+        if end - start > LOOKED_UP:
+            few[start:end] = False
+            for batch in table.scan(wanted, fragment_ids=[number]):
+                chosen = np.isin(batch["_rowaddr"].to_numpy(), addresses[start:end], assume_unique=True)
+                if chosen.any():
+                    yield batch.filter(pa.array(chosen))
+    left = addresses[few]
+    while len(left):
+        some, left = left[:LOOKED_UP], left[LOOKED_UP:]
+        among = ",".join(map(str, some.tolist()))
+        yield from table.scan(
+            wanted, Whole(f"_rowaddr IN ({among})"), fragment_ids=np.unique(some >> np.uint64(32)).tolist()
+        )
 
 
 def _chosen(shares: tuple[_Share, ...], share: int | None) -> tuple[_Share, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -15,13 +14,13 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 
 from omnigraph_engine.errors import ObjectNotFound
+from omnigraph_engine.tables.at_once import at_once
 from omnigraph_engine.tables.exact import lance_errors
 from omnigraph_engine.tables.rehome import rehomed
 from omnigraph_engine.tables.staged import StagedWrite
 from omnigraph_engine.tables.table import BATCH_BYTES, IO_BUFFER_BYTES, Table
 
 _BATCH_ROWS = 64 * 1024
-_LOOKS_AT_A_TIME = 16
 
 
 def check_present(table: Table, staged: StagedWrite) -> None:
@@ -33,14 +32,13 @@ def check_present(table: Table, staged: StagedWrite) -> None:
     folder = replace(table.ref, branch=staged.line).path
     files = [file for fragment in staged.new_fragments for file in json.loads(fragment)["files"]]
     paths = [f"{folder}/data/{file['path']}" for file in files if file["base_id"] is None]
-    with ThreadPoolExecutor(_LOOKS_AT_A_TIME) as pool:
-        for path, size in zip(paths, pool.map(partial(_size, table), paths), strict=True):
-            if size is None:
-                raise ObjectNotFound(
-                    f"Staged rows of {table.ref.table_key} are not in storage any more ('{table.storage.uri(path)}').",
-                    details={"table_key": table.ref.table_key, "path": path},
-                    hint="A cleanup takes what is staged for longer than its grace. Nothing was committed; load again.",
-                )
+    for path, size in zip(paths, at_once(partial(_size, table), paths), strict=True):
+        if size is None:
+            raise ObjectNotFound(
+                f"Staged rows of {table.ref.table_key} are not in storage any more ('{table.storage.uri(path)}').",
+                details={"table_key": table.ref.table_key, "path": path},
+                hint="A cleanup takes what is staged for longer than its grace. Nothing was committed; load again.",
+            )
 
 
 def _size(table: Table, path: str) -> int | None:

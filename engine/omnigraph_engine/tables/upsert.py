@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import pyarrow as pa
 
 from omnigraph_engine.compute import pc
 from omnigraph_engine.errors import StorageError
+from omnigraph_engine.tables.at_once import at_once
 from omnigraph_engine.tables.buckets import pair_up
 from omnigraph_engine.tables.key_joins import candidates
 from omnigraph_engine.tables.predicates import among
@@ -211,13 +213,9 @@ def seal_upsert(
             for part in parts
             if any(number in group for number, _ in part.replaced)
         ]
-        addresses = np.unique(np.concatenate(gathered))
-        for number in group:
-            left = stage_removal(table, number, _of_fragments(addresses, [number]) & np.uint64(0xFFFFFFFF))
-            if left is None:
-                removed.append(number)
-            else:
-                updated.append(left)
+        left = at_once(partial(_without, table, np.unique(np.concatenate(gathered))), group)
+        removed += [number for number, text in zip(group, left, strict=True) if text is None]
+        updated += [text for text in left if text is not None]
     return StagedWrite(
         table_key=table.ref.table_key,
         kind=StageKind.UPSERT,
@@ -231,6 +229,10 @@ def seal_upsert(
         rows_updated=sum(part.rows_updated for part in parts),
         rows_deleted=sum(part.rows_deleted for part in parts),
     )
+
+
+def _without(table: Table, addresses: Addresses, number: int) -> str | None:
+    return stage_removal(table, number, _of_fragments(addresses, [number]) & np.uint64(0xFFFFFFFF))
 
 
 def _look_up(table: Table, rows: WaitingRows) -> tuple[npt.NDArray[np.uint64], Addresses]:

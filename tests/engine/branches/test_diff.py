@@ -14,6 +14,7 @@ from omnigraph_engine.errors import BranchNotFound, UnknownType
 from omnigraph_engine.graph import Graph
 from omnigraph_engine.tables import changes
 from omnigraph_engine.tables.changes import row_changes
+from omnigraph_engine.tables.table import Table
 
 
 @pytest.fixture
@@ -112,6 +113,70 @@ def test_many_deletions_are_told_like_few(tmp_path: Path, monkeypatch: pytest.Mo
     assert told(graph, before, between).keys() == set(doomed[:3])
     assert told(graph, before, "main").keys() == set(doomed)
     assert told(graph, between, "main").keys() == set(doomed[3:])
+
+
+def test_which_rows_are_deleted_is_told_by_deletion_files_alone_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph.create(tmp_path / "many", SCHEMA)
+    graph.load({"Person": people(*((f"p{number}", number, "x") for number in range(20_000)))})
+    before = graph.snapshot().table("Person").table
+    delete(graph, "main", {"node:Person": [f"p{number}" for number in range(0, 20_000, 2)]})
+    after = graph.snapshot().table("Person").table
+    [bitmap] = after.dataset.get_fragments()
+    assert str(bitmap.deletion_file()).endswith(".bin")
+
+    def scan(*_: Any, **__: Any) -> None:
+        raise AssertionError("rows that are left were looked at")
+
+    monkeypatch.setattr(Table, "scan", scan)
+    assert row_changes(before, after).rows == 10_000
+    assert row_changes(after, before).rows == 10_000
+
+
+@pytest.mark.parametrize("most_recognised", [changes.MOST_RECOGNISED, 0])
+def test_which_rows_are_lost_is_told_by_where_they_are_as_by_reading_them(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, most_recognised: int
+) -> None:
+    monkeypatch.setattr(changes, "MOST_RECOGNISED", most_recognised)
+    for number in range(10):
+        graph.load({"Person": people(*((f"m{number}-{row}", row, "x") for row in range(5)))})
+    graph.branches.create("late")
+    before = graph.snapshot(branch="late").table("Person").table
+    delete(graph, "late", {"node:Person": ["p1", "p2", "m3-1"]})
+    graph.load({"Person": people(("p7", 70, "x"), ("m4-4", 40, "x"))}, branch="late", mode="merge")
+    for number in range(20):  # folds fragments that the base has, too
+        graph.load({"Person": people((f"l{number}", number, "x"))}, branch="late")
+    found = row_changes(before, graph.snapshot(branch="late").table("Person").table)
+    read = {address for batch in found.lost(["id"]) for address in batch["_rowaddr"].to_pylist()}
+    rows = before.scan(["id", *changes.ROW, changes.CHANGED_AT]).read_all()
+    lost = {
+        address
+        for batch in rows.to_batches(max_chunksize=7)
+        for address in batch.filter(pa.array(found.loses(batch)))["_rowaddr"].to_pylist()
+    }
+    assert lost == read
+    assert len(read) == (5 if most_recognised else rows.num_rows)
+
+
+def test_rows_of_many_fragments_are_looked_up_together_and_dealt_to_few(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        graph.load({"Person": people(*((f"m{number}-{row}", row, "x") for row in range(6)))})
+    before = graph.snapshot().table("Person").table
+    doomed = [f"m{number}-{row}" for number in range(8) for row in range(number % 4)]
+    delete(graph, "main", {"node:Person": doomed})
+    after = graph.snapshot().table("Person").table
+    assert len(row_changes(before, after).lost_shares) == 1
+    assert sum(batch.num_rows for batch in row_changes(before, after).lost(["id"])) == len(doomed)
+    monkeypatch.setattr(changes, "ROWS_PER_SHARE", 4)
+    monkeypatch.setattr(changes, "LOOKED_UP", 2)
+    found = row_changes(before, after)
+    read = [list(found.lost(["id"], share)) for share in range(len(found.lost_shares))]
+    assert sorted(name for share in read for batch in share for name in batch["id"].to_pylist()) == doomed
+    assert 3 <= len(read) <= 6
+    assert all(sum(batch.num_rows for batch in share) <= 4 for share in read)
 
 
 def test_commits_and_branches_may_be_named_and_unknown_ones_are_told(graph: Graph) -> None:
