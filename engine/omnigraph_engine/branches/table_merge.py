@@ -1,6 +1,8 @@
 """Merging one table by entity, in parts that any number of workers make.
 
-Every row that a side has touched is read, tagged and dealt by its id, so that all rows of an entity meet in one place.
+The rows that a side has made and those that the source has replaced or removed are read, marked and dealt by their ids, so
+that all rows of an entity meet in one place. Which of the latter the target has replaced or removed as well is told by where
+they are, so nothing more is read of what the target has lost.
 Where they meet, ``EntityMerge`` decides about each entity on its own and stages what follows. In one process the buckets of
 ``pair_up`` are that place, one after the other; with many workers it is a shuffle. What they staged is sealed in one place.
 
@@ -16,6 +18,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_engine.branches.conflicts import ConflictKind, ConflictList
@@ -25,13 +28,13 @@ from omnigraph_engine.compute import pc
 from omnigraph_engine.schema.model import TableType
 from omnigraph_engine.schema.row_rules import breaches
 from omnigraph_engine.tables.buckets import pair_up
-from omnigraph_engine.tables.changes import ROW, RowChanges
+from omnigraph_engine.tables.changes import CHANGED_AT, ROW, RowChanges
 from omnigraph_engine.tables.key_joins import candidates
 from omnigraph_engine.tables.patch import Patch, locate, stage_patches
 from omnigraph_engine.tables.table import Table
 from omnigraph_engine.tables.upsert import NOWHERE, Addresses, UpsertPart, leave_addresses
 
-_CAME = pa.field("#came", pa.bool_())  # no property can have this name
+_MARK = pa.field("#mark", pa.int8())  # no property can have this name
 
 Pairs = Iterable[tuple[pa.Table, Iterable[pa.RecordBatch]]]  # of rows of the source and of the target
 
@@ -41,9 +44,17 @@ class Origin(IntEnum):
     TARGET = 1
 
 
+class Mark(IntEnum):
+    """What a row is to the merge."""
+
+    LOST = 0  # the base's; the source does not have it any more
+    LOST_BY_BOTH = 1  # the same, and nor has the target
+    CAME = 2  # of the side that it was read from
+
+
 @dataclass(frozen=True)
 class Share:
-    """Rows that one worker reads: some of those that one side lost, or of those that came there."""
+    """Rows that one worker reads: some of those that came to one side, or of those that the source lost."""
 
     origin: Origin
     came: bool
@@ -83,7 +94,7 @@ class EntityMerge:
     @property
     def columns(self) -> list[str]:
         """Those of the table, ``id`` first."""
-        return [name for name in self.schema.names if name not in (*ROW, _CAME.name)]
+        return [name for name in self.schema.names if name not in (*ROW, _MARK.name)]
 
     def stage(self, pairs: Pairs) -> tuple[MergePart, Addresses]:
         """Decides about every entity of ``pairs``, and stages it; and the addresses of the target's rows that go."""
@@ -105,12 +116,13 @@ class EntityMerge:
         for given, stream in pairs:
             if not given.num_rows:
                 continue
-            source, met = _side(given), candidates(given["id"], stream)
+            met = pa.Table.from_batches(candidates(given["id"], stream), self.schema)
+            source = Side(lost=_marked(given, Mark.LOST, Mark.LOST_BY_BOTH), came=_marked(given, Mark.CAME))
             outcome = three_way(
                 self.kind.name,
                 self.columns,
                 source,
-                _side(pa.Table.from_batches(met, self.schema)),
+                Side(lost=_marked(given, Mark.LOST_BY_BOTH), came=_marked(met, Mark.CAME)),
                 resolution=self.resolution,
                 granularity=self.granularity,
                 conflicts=conflicts,
@@ -165,38 +177,36 @@ class TableWork:
         operation_id: str,
     ) -> TableWork:
         table = by_target.after
-        schema = row_schema(table.schema, table.schema.names).append(_CAME)
+        schema = row_schema(table.schema, table.schema.names).append(_MARK)
         entities = EntityMerge(table, by_target.standing, kind, schema, resolution, granularity, operation_id)
-        return cls(by_source, by_target, entities, by_source.rows + by_target.rows)
+        return cls(by_source, by_target, entities, by_source.rows + by_target.rows_that_came)
 
     @property
     def shares(self) -> list[Share]:
         """All that is to be read, each share for one worker."""
-        return [
-            Share(origin, came, number)
+        lost = [Share(Origin.SOURCE, came=False, number=number) for number in range(len(self.by_source.lost_shares))]
+        came = [
+            Share(origin, came=True, number=number)
             for origin in Origin
-            for came in (False, True)
-            for number in range(len(self._changes(origin).came_shares if came else self._changes(origin).lost_shares))
+            for number in range(len(self._changes(origin).came_shares))
         ]
+        return [*lost, *came]
 
     def read(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """The rows of a share, in the schema in which rows meet. Of what the target has lost the ids are enough."""
-        changes, columns = self._changes(share.origin), self.entities.columns
+        """The rows of a share, in the schema in which rows meet."""
+        columns = self.entities.columns
         if share.came:
-            rows = changes.came(columns, share.number)
+            for batch in self._changes(share.origin).came(columns, share.number):
+                yield self._shaped(batch, np.full(batch.num_rows, Mark.CAME, np.int8))
         else:
-            rows = changes.lost(columns if share.origin is Origin.SOURCE else ["id"], share.number)
-        for batch in rows:
-            yield self._tagged(batch, came=share.came)
+            for batch in self.by_source.lost([*columns, CHANGED_AT], share.number):
+                both = self.by_target.loses(batch)
+                yield self._shaped(batch, np.where(both, Mark.LOST_BY_BOTH, Mark.LOST).astype(np.int8))
 
-    def _tagged(self, batch: pa.RecordBatch, *, came: bool) -> pa.RecordBatch:
-        count, read = batch.num_rows, set(batch.schema.names)
-        arrays = [
-            batch[field.name].cast(field.type) if field.name in read else pa.nulls(count, field.type)
-            for field in self.entities.schema
-            if field.name != _CAME.name
-        ]
-        return pa.RecordBatch.from_arrays([*arrays, pa.array(np.full(count, came))], schema=self.entities.schema)
+    def _shaped(self, batch: pa.RecordBatch, marks: npt.NDArray[np.int8]) -> pa.RecordBatch:
+        schema = self.entities.schema
+        arrays = [batch[field.name].cast(field.type) for field in schema if field.name != _MARK.name]
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(marks)], schema=schema)
 
     def pairs(self) -> Pairs:
         """All rows, brought together in this process."""
@@ -212,7 +222,6 @@ class TableWork:
         return self.by_source if origin is Origin.SOURCE else self.by_target
 
 
-def _side(rows: pa.Table) -> Side:
-    came = rows[_CAME.name]
-    rest = rows.drop_columns([_CAME.name])
-    return Side(lost=rest.filter(pc.invert(came)), came=rest.filter(came))
+def _marked(rows: pa.Table, *marks: Mark) -> pa.Table:
+    chosen = pc.is_in(rows[_MARK.name], value_set=pa.array(marks, _MARK.type))
+    return rows.filter(chosen).drop_columns([_MARK.name])
