@@ -270,8 +270,10 @@ def newest_residue(storage: Storage, name: str) -> int | None:
 def _clone(storage: Storage, info: BranchInfo) -> None:
     """Lance writes a branch's first version and then its ref. The ref is there, so it stops after the first half."""
     parent = stored_branch(info.parent or MAIN)
+    # A version that is named is opened without a look at all the others.
+    dataset = _open(storage, None, info.parent_version if parent is None else None)
     try:
-        _open(storage, None, None).create_branch(info.name, (parent, info.parent_version))
+        dataset.create_branch(info.name, (parent, info.parent_version))
     except (OSError, ValueError) as error:
         if newest_residue(storage, info.name) is None:
             raise StorageError(
