@@ -1,8 +1,8 @@
 """One brancher of a chaos run: ``python brancher.py GRAPH JOURNAL SEED SLOT OPERATIONS LEASE``.
 
 It makes a branch, or takes one that is there, writes to it as a writer does to main, merges main and the other branches into it
-and it into main, and mostly deletes it. Branchers share a few names, so that they meet on a branch, merge and delete it under each other's hands and
-give its name one life after another.
+and it into main, and mostly deletes it. Branchers share a few names, so that they meet on a branch, merge and delete it under
+each other's hands and give its name one life after another.
 """
 
 from __future__ import annotations
