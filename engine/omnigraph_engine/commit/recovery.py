@@ -34,7 +34,7 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.failpoints import Failpoint, effect
 from omnigraph_engine.manifest.audit import RecoveryKind, RecoveryRecord, TableOutcome, record_recovery
-from omnigraph_engine.manifest.dataset import Manifest, open_manifest
+from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_manifest
 from omnigraph_engine.manifest.publisher import Publication, TablePin, swap_abort, swap_commit
 from omnigraph_engine.manifest.rows import MAIN, Abort, AbortState, TableVersion
 from omnigraph_engine.schema.contract import STATE_FILE, recorded_ir_hash
@@ -177,7 +177,9 @@ def _above(storage: Storage, intent: TableIntent, head: int) -> list[str | None]
 
 
 def _authority_holds(storage: Storage, sidecar: Sidecar, manifest: Manifest) -> bool:
-    """Whether what the operation's validation relied on is still so."""
+    """Whether what the operation relied on is still so."""
+    if any(intent.adopts for intent in sidecar.tables) and not _source_is_kept(storage, sidecar):
+        return False
     state = manifest.state
     for table_key, pin in sidecar.read_set.items():
         table = state.tables.get(table_key)
@@ -189,6 +191,16 @@ def _authority_holds(storage: Storage, sidecar: Sidecar, manifest: Manifest) -> 
         return False
     expected = None if sidecar.authority is None else sidecar.authority.schema_ir_hash
     return expected is None or expected == recorded_ir_hash(storage.get(STATE_FILE).decode())
+
+
+def _source_is_kept(storage: Storage, sidecar: Sidecar) -> bool:
+    """Whether the versions that a merge is to adopt are safe: a living branch shows them.
+
+    Who deletes that branch from now on finds the sidecar, and keeps them. Who deleted it before may have looked for sidecars
+    before this one was there, and be dropping them in this moment; its writer died before it could find that out.
+    """
+    merged = sidecar.merged_commit_id
+    return merged is not None and any(found.find_commit(merged) is not None for found in living_manifests(storage))
 
 
 def _intended(storage: Storage, sidecar: Sidecar) -> Publication:

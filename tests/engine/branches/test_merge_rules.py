@@ -18,6 +18,7 @@ from omnigraph_engine.branches.plan import TableAction
 from omnigraph_engine.errors import BranchNotFound, InvalidArgument, MergeConflict, ReadOnlyGraph, VersionConflict
 from omnigraph_engine.failpoints import Failpoint, Moment, installed
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables import buckets
 
 SCHEMA = """
@@ -429,6 +430,45 @@ def test_a_branch_that_took_main_in_is_merged_in_full_however_many_versions_main
     assert graph.snapshot().table("Team").count() == len(on_dev["Team"])
     graph.load({"Team": names("afterwards")})
     assert set(state(graph, "main")["Team"]) == {*on_dev["Team"], "afterwards"}
+
+
+@pytest.mark.parametrize("by_workers", [False, True])
+def test_branches_are_compared_and_merged_on_every_kind_of_store(storage: Storage, by_workers: bool) -> None:  # noqa: FBT001
+    graph = Graph.create(storage.root, SCHEMA, storage_options=storage.options)
+    graph.load({"Person": names("a", "b", "c", "d"), "Team": names("t"), "Likes": edge("ab", "a", "b")})
+    graph.load({"Person": names("e")})
+    graph.branches.create("dev")
+    graph.load({"Person": pa.concat_tables([person("a", mail="dev"), person("f")])}, branch="dev", mode="merge")
+    delete(graph, "dev", {"node:Person": ["c", "e"]})
+    graph.load({"Likes": edge("fd", "f", "d")}, branch="dev")
+    graph.load({"Person": pa.concat_tables([person("b", mail="main"), person("g")])}, mode="merge")
+    delete(graph, "main", {"node:Person": ["d"]})
+    on_main = graph.snapshot().commit.id
+    merge = partial(merge_in_parts, graph) if by_workers else graph.merge
+
+    with pytest.raises(MergeConflict) as refused:
+        merge("dev")
+    assert refused.value.conflicts.select(["kind", "type", "id"]).to_pylist() == [
+        {"kind": "orphan edge", "type": "Likes", "id": "fd"}
+    ]
+    graph.load({"Likes": edge("fd", "f", "b")}, branch="dev", mode="merge")
+    merged = merge("dev", delete_branch=True)
+
+    assert merged.outcome is MergeOutcome.MERGED
+    assert [info.name for info in graph.branches.list()] == ["main"]
+    told = graph.diff(on_main, "main")
+    changes = {key: told.table(key).to_arrow().select(["change", "id"]).to_pylist() for key in told.tables}
+    assert changes == {
+        "edge:Likes": [{"change": "inserted", "id": "fd"}],
+        "node:Person": [
+            {"change": "updated", "id": "a"},
+            {"change": "deleted", "id": "c"},
+            {"change": "deleted", "id": "e"},
+            {"change": "inserted", "id": "f"},
+        ],
+    }
+    people = state(graph, "main")["Person"]
+    assert {name: row["mail"] for name, row in people.items()} == {"a": "dev", "b": "main", "f": None, "g": None}
 
 
 @pytest.mark.parametrize("deleted", [False, True])

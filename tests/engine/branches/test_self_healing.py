@@ -889,6 +889,50 @@ def test_the_operation_that_a_dead_deletion_left_is_discarded_by_whoever_opens_t
     assert_usable(recovered, "Ada", "Bob")
 
 
+@pytest.mark.parametrize("reclaimed", [True, False])
+def test_a_merge_that_died_and_whose_source_is_gone_is_undone_because_nobody_kept_what_it_was_to_adopt(
+    graph: Graph,
+    reclaimed: bool,  # noqa: FBT001
+) -> None:
+    graph.branches.create("dev")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    with dying(Failpoint.ARM, AFTER):
+        graph.merge("dev", actor="ada")
+    (path,) = sidecar_paths(graph.storage)
+    armed = graph.storage.get(path)
+    # Whoever deletes the branch looks for sidecars right before this one is put, and goes on when its writer is dead.
+    graph.storage.delete(path)
+    if reclaimed:
+        graph.branches.delete("dev")
+    else:
+        with dying(Failpoint.RECLAIM, BEFORE):
+            graph.branches.delete("dev")
+    graph.storage.put(path, armed)
+    abandon(graph.storage)
+    recovered = reopened(graph.storage)
+    (record,) = recovered.maintenance.recoveries()
+    assert (record.kind, record.actor) == (RecoveryKind.ROLLED_BACK, "ada")
+    recovered.branches.create("dev")
+    assert_usable(recovered, "Ada", "Bob")
+
+
+def test_a_merge_that_died_and_whose_source_stands_is_finished_also_when_the_source_has_moved_on(graph: Graph) -> None:
+    graph.branches.create("dev")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    with dying(Failpoint.PUBLISH, BEFORE):
+        graph.merge("dev", actor="ada")
+    graph.load({"Person": people("Dora")}, branch="dev")
+    abandon(graph.storage)
+    recovered = reopened(graph.storage)
+    (record,) = recovered.maintenance.recoveries()
+    assert (record.kind, record.actor) == (RecoveryKind.ROLLED_FORWARD, "ada")
+    recovered.branches.delete("dev")
+    assert shown(recovered) == ["Ada", "Bob", "Cleo"]
+    recovered.load({"Person": people("Emma")})
+    assert shown(recovered) == ["Ada", "Bob", "Cleo", "Emma"]
+    assert sidecar_paths(recovered.storage) == []
+
+
 def test_deleting_a_branch_leaves_the_operations_of_others_alone(graph: Graph) -> None:
     graph.branches.create("dev")
     graph.branches.create("other")
