@@ -152,9 +152,13 @@ class Coordinator:
         """
         self._check_staged()
         self._arm()
-        landed = 0
         try:
             self._check_merged()
+        except OmnigraphError as error:
+            # A merge that only adopts is whole as soon as it is armed: somebody may be about to publish it.
+            return self._settled(error)
+        landed = 0
+        try:
             for change, intent in zip(self._changes, self._sidecar.tables, strict=False):
                 with self._clock.phase("commit", intent.table_key):
                     if intent.forks:

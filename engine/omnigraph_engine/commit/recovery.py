@@ -26,6 +26,7 @@ from omnigraph_engine.commit.watch import Watch
 from omnigraph_engine.errors import (
     BranchNotFound,
     GraphDamaged,
+    ObjectNotFound,
     PublishContention,
     SidecarUnreadable,
     StorageError,
@@ -124,7 +125,11 @@ def _step(storage: Storage, sidecar: Sidecar, *, owner: bool) -> Fate | None:
         raise _impossible(sidecar, found)
     if found.verdict is Verdict.ROLL_FORWARD:
         with effect(Failpoint.ROLL_FORWARD):
-            swap_commit(storage, manifest, _intended(storage, sidecar))
+            try:
+                intended = _intended(storage, sidecar)
+            except ObjectNotFound:
+                return None  # what it adopts was dropped since we looked, so its writer has given up
+            swap_commit(storage, manifest, intended)
     elif found.verdict is Verdict.ROLL_BACK:
         with effect(Failpoint.OWN_UNDO):
             storage.put(sidecar.undo_path, sidecar.to_json(storage))
@@ -344,7 +349,7 @@ def _discard(storage: Storage, sidecar: Sidecar) -> Fate:
         for line in lines:
             if line.branch not in shown:
                 drop_line(storage, line)
-    except SidecarUnreadable as error:  # nobody knows which lines that one names, so none is dropped
+    except (SidecarUnreadable, WriterBusy) as error:  # nobody knows which lines are shown, so none is dropped
         _log.warning("lines of operation %s stay: %s", sidecar.operation_id, error.message)
     if _audited(storage, _record(storage, sidecar, Fate.DISCARDED)):
         _forget(storage, sidecar)

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from omnigraph_engine.commit.sidecar import RECOVERY, Sidecar
 from omnigraph_engine.commit.sidecar_reader import read_sidecar
 from omnigraph_engine.compute import pc
-from omnigraph_engine.errors import BranchNotFound, CommitNotFound, ObjectNotFound
+from omnigraph_engine.errors import BranchNotFound, CommitNotFound, ObjectNotFound, WriterBusy
 from omnigraph_engine.manifest.dataset import Manifest, living_manifests, open_former, open_manifest
-from omnigraph_engine.manifest.refs import BranchInfo, list_refs, stored_branch
+from omnigraph_engine.manifest.refs import BranchInfo, list_refs, read_ref, stored_branch
 from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.storage import Storage
+
+LOOKS = 20
 
 
 def sidecars(storage: Storage) -> Iterator[Sidecar]:
@@ -28,12 +30,26 @@ def sidecars(storage: Storage) -> Iterator[Sidecar]:
 def shown_lines(storage: Storage, *, but: str | None = None) -> set[str | None]:
     """The lines that any commit of a living branch shows, and those of operations under way, ``but`` one of them.
 
-    Sidecars are looked at first: when one is gone by then, its commit stands in a manifest.
+    A line that is not among them can never be shown again: only a living branch that shows it can pass it on. While we look
+    it may do so, and be deleted, and we have read the other one too early. So refs come first, then sidecars, then manifests;
+    when a branch is gone by the time that its manifest is read, all is looked at anew. Otherwise whoever showed a line when we
+    began still does, or its sidecar was there, or the commit of that is.
+
+    Raises:
+        WriterBusy: again and again a branch was gone.
     """
-    named = {intent.branch for sidecar in sidecars(storage) if sidecar.operation_id != but for intent in sidecar.tables}
-    for manifest in _manifests(storage):
-        named.update(_lines(manifest))
-    return named
+    for _ in range(LOOKS):
+        refs = list_refs(storage)
+        named = {
+            intent.branch for sidecar in sidecars(storage) if sidecar.operation_id != but for intent in sidecar.tables
+        }
+        found = [_lines_of(storage, info) for info in refs]
+        if None not in found:
+            return named.union(*filter(None, found))
+    raise WriterBusy(
+        f"In each of {LOOKS} looks at what the branches show one of them was deleted.",
+        hint="Nothing was dropped. A cleanup does it when fewer branches are deleted.",
+    )
 
 
 def lines_in_common(storage: Storage) -> set[str | None]:
@@ -63,26 +79,22 @@ def lines_in_common(storage: Storage) -> set[str | None]:
     return {line for line, branches in shown_by.items() if len(branches) > 1}
 
 
-def _manifests(storage: Storage) -> Iterator[Manifest]:
-    """The newest manifest of every branch, also of one that is just being made."""
-    for info in list_refs(storage):
-        manifest = _newest(storage, info)
-        if manifest is not None:
-            yield manifest
-
-
-def _newest(storage: Storage, info: BranchInfo) -> Manifest | None:
+def _lines_of(storage: Storage, info: BranchInfo) -> set[str | None] | None:
+    """What any commit of a branch shows; None when the branch is gone."""
     try:
-        return open_manifest(storage, info.stored_name)
-    except BranchNotFound:  # deleted, or its parent was before it had begun: but its creator may be about to begin it
-        parent, version = stored_branch(info.parent or MAIN), info.parent_version
-    try:
-        return None if version is None else open_former(storage, parent, version)
-    except (ObjectNotFound, CommitNotFound):
-        return None
+        manifest = open_manifest(storage, info.stored_name)
+    except BranchNotFound:
+        if read_ref(storage, info.name) != info:
+            return None
+        # Its parent was deleted before it had begun; but its creator may be about to begin it.
+        try:
+            return _lines(open_former(storage, stored_branch(info.parent or MAIN), info.parent_version or 0))
+        except (ObjectNotFound, CommitNotFound):
+            return set()
+    return _lines(manifest) if manifest.info == info else None
 
 
-def _lines(manifest: Manifest) -> list[str | None]:
+def _lines(manifest: Manifest) -> set[str | None]:
     # Of rows about versions of tables: those of commits have the graph's branch in the same column.
     versions = manifest.rows.filter(pc.equal(manifest.rows["object_type"], "table_version"))
-    return list(pc.unique(versions["table_branch"]).to_pylist())
+    return set(pc.unique(versions["table_branch"]).to_pylist())

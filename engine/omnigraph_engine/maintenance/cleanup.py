@@ -139,9 +139,9 @@ class Cleanup:
         survey = self._survey(location, self._shown_at_first)
         if not self._confirm or not (survey.lines or survey.left or survey.unnamed):
             return _leftovers(survey, survey.lines, survey.files())
-        # Operations first, then manifests, as ``shown_lines`` does: an operation that is gone by now is in a manifest. And a
-        # line must have been nobody's at the first look too. A merge that adopts one makes sure, once its sidecar is armed,
-        # that the line's branch stands: so it was somebody's then, or the sidecar is there now, or the merge is visible.
+        # Operations first, then manifests: an operation that is gone by now is in a manifest. And a line must have been nobody's
+        # at the first look too. A merge that adopts one makes sure, once its sidecar is armed, that the line's branch stands:
+        # so it was somebody's then, or the sidecar is there now, or the merge is visible.
         self._check_idle(key)
         shown = shown_lines(self._storage)
         survey = self._survey(location, shown, earlier=survey)

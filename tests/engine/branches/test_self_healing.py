@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from crash_scene import (
     sidecar_paths,
 )
 from omnigraph_engine import failpoints
+from omnigraph_engine.commit import shown as shown_module
 from omnigraph_engine.errors import (
     BranchExists,
     BranchNotFound,
@@ -912,6 +914,89 @@ def test_a_merge_that_died_and_whose_source_is_gone_is_undone_because_nobody_kep
     recovered = reopened(graph.storage)
     (record,) = recovered.maintenance.recoveries()
     assert (record.kind, record.actor) == (RecoveryKind.ROLLED_BACK, "ada")
+    recovered.branches.create("dev")
+    assert_usable(recovered, "Ada", "Bob")
+
+
+def test_a_line_that_passes_to_another_branch_while_a_deletion_looks_who_shows_it_is_kept(graph: Graph) -> None:
+    """It is read of main that it does not show the line; then main takes it over from a branch that is read too late."""
+    for name in ("dev", "x"):
+        graph.branches.create(name)
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    graph.merge("dev", into="x")
+    looks: list[int] = []
+
+    def pass_on(verb: str, path: str) -> bool:
+        if looks and (verb, path) == ("get", ref_path("x")):
+            looks.append(len(looks))
+            if len(looks) == 3:  # the ref was read with all the others, and is read now for what it shows
+                graph.merge("x", delete_branch=True)
+        return False
+
+    with failpoints.installed(at(Failpoint.RECLAIM, BEFORE, lambda: looks.append(0))):
+        graph_on(Faulty(graph.storage, pass_on)).branches.delete("dev")
+    assert branch_names(graph) == ["main"]
+    assert shown(graph) == ["Ada", "Bob", "Cleo"]
+    graph.load({"Person": people("Dora")})
+    assert shown(graph) == ["Ada", "Bob", "Cleo", "Dora"]
+
+
+def test_a_deletion_beside_others_that_never_end_drops_nothing_and_says_so(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shown_module, "LOOKS", 3)
+    life = graph.branches.create("dev").life
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    graph.branches.create("x")
+    looks: list[int] = []
+
+    def replace(verb: str, path: str) -> bool:
+        if looks and (verb, path) == ("get", ref_path("x")):
+            looks.append(len(looks))
+            if len(looks) % 2:  # between the look at all refs and that at what this branch shows
+                graph.branches.delete("x")
+                graph.branches.create("x")
+        return False
+
+    with failpoints.installed(at(Failpoint.RECLAIM, BEFORE, lambda: looks.append(0))):
+        graph_on(Faulty(graph.storage, replace)).branches.delete("dev")
+    assert branch_names(graph) == ["main", "x"]
+    assert "what branch 'dev' left behind is still there: In each of 3 looks" in caplog.text
+    assert len(forks_for(graph, life)) == 1
+    graph.maintenance.cleanup(older_than=timedelta(0), confirm=True)
+    assert forks_for(graph, life) == []
+
+
+def test_a_slow_merge_that_finds_its_source_gone_is_not_published_by_whoever_takes_it_for_dead(graph: Graph) -> None:
+    """He has seen that the source stands, and is about to publish; it is deleted, the writer finds that out and gives up."""
+    graph.branches.create("dev")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    armed, go_on = threading.Event(), threading.Event()
+    told: list[OmnigraphError] = []
+
+    def merge() -> None:
+        try:
+            graph.merge("dev")
+        except OmnigraphError as error:
+            told.append(error)
+
+    def stand_still() -> None:
+        armed.set()
+        go_on.wait(60)
+
+    def give_up() -> None:
+        go_on.set()
+        writer.join(60)
+
+    writer = threading.Thread(target=merge)
+    slow = at(Failpoint.ARM, AFTER, stand_still)
+    gone = at(Failpoint.ROLL_FORWARD, BEFORE, lambda: graph.branches.delete("dev"))
+    with failpoints.installed(both(slow, both(gone, at(Failpoint.RECLAIM, BEFORE, give_up)))):
+        writer.start()
+        assert armed.wait(60)
+        abandon(graph.storage)
+        recovered = reopened(graph.storage)
+    assert [type(error) for error in told] == [VersionConflict]
     recovered.branches.create("dev")
     assert_usable(recovered, "Ada", "Bob")
 
