@@ -33,7 +33,7 @@ from omnigraph_engine.manifest.dataset import (
     give_first_version,
     list_branches,
     living_manifests,
-    newest_residue,
+    occupy,
     open_manifest,
 )
 from omnigraph_engine.manifest.refs import (
@@ -101,7 +101,7 @@ class Branches:
             give_first_version(self._storage, start.info)
             start = origin(self._storage, from_)
         self._check_free(name)
-        info = new_branch(name, start.info, start.version, newest_residue(self._storage, name), request)
+        info = new_branch(name, start.info, start.version, request)
         try:
             with effect(Failpoint.CREATE_BRANCH):
                 put_ref(self._storage, info)
@@ -157,9 +157,7 @@ class Branches:
     def _delete(self, info: BranchInfo) -> None:
         name = info.name
         former = open_manifest(self._storage, name)
-        if former.borrowed:
-            # So that a creator who is about to write the first version, and sleeps, finds it written whatever comes next.
-            give_first_version(self._storage, info)
+        occupy(self._storage, info)
         try:
             with effect(Failpoint.DELETE_BRANCH):
                 withdraw_ref(self._storage, info)
@@ -197,6 +195,7 @@ class Branches:
             if info is not None and came_to_be(self._storage, info):
                 raise taken(name, other)
             if info is not None and other == name:
+                occupy(self._storage, info)
                 withdraw_ref(self._storage, info)
 
     def _begin(self, info: BranchInfo) -> None:
@@ -207,6 +206,7 @@ class Branches:
         except StorageError as error:
             _log.warning("branch '%s' has no version of its own yet: %s", info.name, error.message)
         except BranchNotFound as error:
+            occupy(self._storage, info)
             withdraw_ref(self._storage, info)
             raise BranchNotFound(
                 f"'{info.parent}' was deleted while '{info.name}' was being made from it.",

@@ -163,10 +163,8 @@ def open_manifest(storage: Storage, branch: str | None = None, version: int | No
     if info is None:
         raise branch_not_found(storage, branch)
     try:
-        if version is not None and version <= (info.residue or 0):
-            raise _no_version(branch, version)
         own = Manifest(storage, branch, _open(storage, branch, version), info)
-        if info.residue is None or own.holds(BranchStart(info.life)):
+        if not info.marked or own.holds(BranchStart(info.life)):
             return own
         if version is not None:
             raise _no_version(branch, version)
@@ -222,49 +220,42 @@ def give_first_version(storage: Storage, info: BranchInfo) -> None:
     """The branch has a version of its own afterwards: what its parent held when it was forked. Anyone may call it, any
     number of times; only the first call has an effect.
 
+    A name's very first version is Lance's clone of the parent's. On top of that, or of whatever else stands there, comes one
+    that says which life begins with it: what does not say so is not of this life.
+
     Raises:
         BranchNotFound: it was deleted, or its parent was before it was complete, so that it never came to be.
     """
     if not _parent_lives(storage, info) or read_ref(storage, info.name) != info:
         raise branch_not_found(storage, info.name)
-    if info.residue is None:
-        # Should the branch be deleted in this moment: that writes this very version first, and it is written once.
-        _clone(storage, info)
-        return
-    rows = _parent_dataset(storage, info).to_table()
-    start = pa.concat_tables([rows.cast(MANIFEST_SCHEMA), to_table([BranchStart(info.life).to_row()])])
-    path = branch_path(info.stored_name)
-    while True:
-        # Above the residue, exactly: of several callers one writes it, and a publish of the name's former life that was
+    occupy(storage, info)
+    while info.marked:
+        # Exactly above what stands there: of several callers one writes it, and a publish of the name's former life that was
         # under way all the time can come before it but never after. The ref is read when HEAD is known, so that a caller
         # who was asleep finds either a later life's ref or a HEAD that has moved.
         dataset = _open(storage, info.stored_name, None)
         if read_ref(storage, info.name) != info:
             raise branch_not_found(storage, info.name)
-        if Manifest(storage, info.stored_name, dataset, info).holds(BranchStart(info.life)):
+        cloned = _is_clone(dataset, info)
+        if not cloned and Manifest(storage, info.stored_name, dataset, info).holds(BranchStart(info.life)):
             return
-        with lance_errors(f"Writing the first version of branch '{info.name}'"):
-            parts = write_fragments(
-                start,
-                dataset,
-                mode="overwrite",
-                data_storage_version="2.2",
-                enable_stable_row_ids=True,
-                storage_options=storage.options or None,
-            )
-        overwrite = LanceOperation.Overwrite(MANIFEST_SCHEMA, parts)
+        begin = _beginning(storage, info, dataset, cloned=cloned)
         try:
-            commit_exact(storage, path, dataset, Transaction(dataset.version, overwrite, uuid=new_transaction_uuid()))
+            transaction = Transaction(dataset.version, begin, uuid=new_transaction_uuid())
+            commit_exact(storage, branch_path(info.stored_name), dataset, transaction)
         except VersionConflict:
             continue
+        return
 
 
-def newest_residue(storage: Storage, name: str) -> int | None:
-    """The newest manifest version that stands under a branch's name, whoever left it there; None when there is none."""
-    try:
-        return int(_open(storage, name, None).version)
-    except ObjectNotFound:
-        return None
+def occupy(storage: Storage, info: BranchInfo) -> None:
+    """The number of the clone that begins a branch of a new name is taken afterwards, for whatever life.
+
+    Before a ref is removed that has to be so: somebody may be about to clone for it, and sleep. Lance writes the clone at the
+    number of the parent's version, wherever HEAD is by then, and it would hide a later life.
+    """
+    if not storage.list(f"{branch_path(info.stored_name)}/_versions", limit=1):
+        _clone(storage, info)
 
 
 def _clone(storage: Storage, info: BranchInfo) -> None:
@@ -275,10 +266,39 @@ def _clone(storage: Storage, info: BranchInfo) -> None:
     try:
         dataset.create_branch(info.name, (parent, info.parent_version))
     except (OSError, ValueError) as error:
-        if newest_residue(storage, info.name) is None:
+        if not storage.list(f"{branch_path(info.stored_name)}/_versions", limit=1):
             raise StorageError(
                 f"Writing the first version of branch '{info.name}' failed: {one_line(error)}"
             ) from error
+
+
+def _beginning(storage: Storage, info: BranchInfo, dataset: LanceDataset, *, cloned: bool) -> Any:
+    """What makes the version below a name one of this life: a row more, where the parent's clone stands there as it was
+    made; else its rows are taken over too.
+    """
+    row = to_table([BranchStart(info.life).to_row()])
+    rows = row if cloned else pa.concat_tables([_parent_dataset(storage, info).to_table().cast(MANIFEST_SCHEMA), row])
+    with lance_errors(f"Writing the first version of branch '{info.name}'"):
+        parts = write_fragments(
+            rows,
+            dataset,
+            mode="append" if cloned else "overwrite",
+            data_storage_version="2.2",
+            enable_stable_row_ids=True,
+            storage_options=storage.options or None,
+        )
+    return LanceOperation.Append(parts) if cloned else LanceOperation.Overwrite(MANIFEST_SCHEMA, parts)
+
+
+def _is_clone(dataset: LanceDataset, info: BranchInfo) -> bool:
+    """Whether this is the version of the branch's parent, and nothing else: a branch's version is what it is for ever."""
+    try:
+        transaction: Any = dataset.read_transaction(dataset.version)
+    except (OSError, ValueError, TypeError):  # then it is not one that pylance can read, and its rows are replaced
+        return False
+    made = transaction.operation
+    parent = (stored_branch(info.parent or MAIN), info.parent_version)
+    return isinstance(made, LanceOperation.Clone) and (made.ref_name, made.ref_version) == parent
 
 
 def _parent_lives(storage: Storage, info: BranchInfo) -> bool:

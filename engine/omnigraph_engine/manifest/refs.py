@@ -2,8 +2,8 @@
 
 A ref is the one authority on a branch: the branch exists exactly while its ref does. It is put if absent, so of several
 creators one wins, and it names everything that the branch's first manifest version follows from; whoever finds that version
-missing writes it. What else lies under a branch's name, left by a creation or a deletion that died, is residue: the ref says
-up to which version, and nobody has to delete anything before the name can be used again.
+missing writes it. What else lies under a branch's name, left by a creation or a deletion that died, is residue: versions of a
+branch say of which life they are, and nobody has to delete anything before the name can be used again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from omnigraph_engine.storage import Storage
 
 MANIFEST = "__manifest"
 _REFS = f"{MANIFEST}/_refs/branches"
-_RESIDUE = "spark.residue"  # in a ref's metadata: the newest version that was there before the branch
+_START = "spark.start"  # in a ref's metadata: how a version of the branch is told from residue
 _REQUEST = "spark.request"  # the request that made the branch
 
 Identifier = tuple[tuple[int, str], ...]
@@ -37,9 +37,7 @@ class BranchInfo:
     parent_version: int | None  # the manifest version it was forked at
     created_at: int | None  # seconds since the epoch
     identifier: Identifier  # which life of the name this is; empty for main
-    residue: int | None = (
-        None  # versions up to this one were there before, under the same name, and are not the branch's
-    )
+    marked: bool = False  # its versions say whose they are; those of branches that another engine made do not
     request: str | None = None  # whoever asked for it knows it by this, should the answer be lost
 
     @property
@@ -67,9 +65,7 @@ def stored_branch(name: str) -> str | None:
     return None if name == MAIN else name
 
 
-def new_branch(
-    name: str, parent: BranchInfo, parent_version: int, residue: int | None, request: str | None = None
-) -> BranchInfo:
+def new_branch(name: str, parent: BranchInfo, parent_version: int, request: str | None = None) -> BranchInfo:
     """A life that nobody has lived yet."""
     return BranchInfo(
         name=name,
@@ -77,14 +73,14 @@ def new_branch(
         parent_version=parent_version,
         created_at=int(time.time()),
         identifier=(*parent.identifier, (parent_version, uuid.uuid4().hex)),
-        residue=residue,
+        marked=True,
         request=request,
     )
 
 
 def put_ref(storage: Storage, info: BranchInfo) -> None:
     """The branch exists afterwards. Raises ``ObjectExists`` when the name is taken."""
-    ours = {_RESIDUE: None if info.residue is None else str(info.residue), _REQUEST: info.request}
+    ours = {_START: "row" if info.marked else None, _REQUEST: info.request}
     document = {
         "parentBranch": stored_branch(info.parent or MAIN),
         "identifier": {"version_mapping": [list(pair) for pair in info.identifier]},
@@ -134,14 +130,13 @@ def list_refs(storage: Storage) -> list[BranchInfo]:
 
 def _info(name: str, ref: Mapping[str, Any]) -> BranchInfo:
     metadata = ref.get("metadata") or {}
-    residue = metadata.get(_RESIDUE)
     return BranchInfo(
         name=name,
         parent=ref["parentBranch"] or MAIN,
         parent_version=int(ref["parentVersion"]),
         created_at=int(ref["createAt"]),
         identifier=tuple((int(version), str(life)) for version, life in ref["identifier"]["version_mapping"]),
-        residue=None if residue is None else int(residue),
+        marked=_START in metadata,
         request=metadata.get(_REQUEST),
     )
 

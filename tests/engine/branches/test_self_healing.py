@@ -61,8 +61,10 @@ from omnigraph_engine.errors import (
 )
 from omnigraph_engine.failpoints import Failpoint, Moment
 from omnigraph_engine.graph import Graph
+from omnigraph_engine.manifest import dataset as manifests
 from omnigraph_engine.manifest.audit import RecoveryKind
-from omnigraph_engine.manifest.refs import new_branch, put_ref
+from omnigraph_engine.manifest.refs import BranchInfo, new_branch, put_ref
+from omnigraph_engine.storage import Storage
 from omnigraph_engine.tables import heads
 from omnigraph_engine.write.load import LoadMode, WriteOptions
 
@@ -78,7 +80,7 @@ def write(graph: Graph, mode: str, *names: str) -> None:
 def put_only_the_ref(graph: Graph, name: str = "dev", parent: str = "main") -> None:
     """What a creation leaves that dies right after its ref."""
     origin = graph.branches.get(parent)
-    put_ref(graph.storage, new_branch(name, origin, graph.snapshot(branch=parent).version, None))
+    put_ref(graph.storage, new_branch(name, origin, graph.snapshot(branch=parent).version))
 
 
 def assert_usable(graph: Graph, *expected: str) -> None:
@@ -397,8 +399,7 @@ def test_what_stands_under_a_name_without_a_ref_is_not_shown_by_the_branch_that_
     graph.storage.delete(ref_path("dev"))
     assert branch_names(graph) == ["main"]
     graph.load({"Person": people("Cleo")})
-    info = graph.branches.create("dev")
-    assert info.residue == newest(graph.storage, "dev") - 1
+    graph.branches.create("dev")
     assert shown(graph, "dev") == ["Ada", "Bob", "Cleo"]
     assert_usable(graph, "Ada", "Bob", "Cleo")
 
@@ -422,7 +423,7 @@ def test_a_folder_without_a_version_is_nothing(graph: Graph) -> None:
     (tree / "_versions").mkdir(parents=True)
     (tree / "data").mkdir()
     (tree / "data" / "junk.lance").write_bytes(b"junk")
-    assert graph.branches.create("dev").residue is None
+    graph.branches.create("dev")
     assert_usable(graph, "Ada", "Bob")
 
 
@@ -555,6 +556,7 @@ def live_once(graph: Graph) -> None:
 def test_a_publish_of_the_former_life_that_comes_while_the_next_begins_is_not_shown_by_it(graph: Graph) -> None:
     """The writer stands before its publish while the branch is deleted, half-way, and made again, up to its ref."""
     live_once(graph)
+    residue = newest(graph.storage, "dev")
 
     def live_again() -> None:
         dies(Failpoint.RECLAIM, BEFORE, lambda: graph.branches.delete("dev"))
@@ -562,8 +564,6 @@ def test_a_publish_of_the_former_life_that_comes_while_the_next_begins_is_not_sh
 
     with meanwhile(Failpoint.PUBLISH, BEFORE, live_again), suppress(OmnigraphError):
         write(graph, "append", "Late")
-    residue = graph.branches.get("dev").residue
-    assert residue is not None
     assert newest(graph.storage, "dev") == residue + 1  # it landed
     assert is_borrowed(graph, "dev")
     assert shown(graph, "dev") == ["Ada", "Bob"]
@@ -749,6 +749,42 @@ def test_staging_on_a_branch_that_is_deleted_meanwhile_says_that(graph: Graph) -
 
         with pytest.raises(BranchNotFound, match="'dev' was deleted"):
             transaction.load("Person", people("Slow", age=3), "merge")
+
+
+def test_a_creator_that_sleeps_for_a_whole_life_of_the_name_shows_nothing_of_that(graph: Graph) -> None:
+    def live() -> None:
+        graph.branches.create("dev")
+        write(graph, "append", "Old")
+        graph.branches.delete("dev")
+
+    with meanwhile(
+        Failpoint.CREATE_BRANCH, BEFORE, live
+    ):  # it has looked whether the name is free, and puts its ref now
+        graph.branches.create("dev")
+    assert_usable(graph, "Ada", "Bob")
+
+
+def test_the_first_version_of_a_branch_that_never_came_to_be_does_not_hide_the_next_life_of_its_name(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its creator sleeps right before it clones the parent, whose versions have greater numbers than those of the next life."""
+    graph.branches.create("x")
+    for number in range(5):
+        graph.load({"Person": people(f"X{number}")}, branch="x")
+    clone, asleep = manifests._clone, [True]
+
+    def sleeping(storage: Storage, info: BranchInfo) -> None:
+        if asleep:
+            asleep.clear()
+            graph.storage.delete(ref_path("x"))  # by one who had looked for heirs before this one was there
+            graph.branches.create("dev")
+            write(graph, "append", "New")
+        clone(storage, info)
+
+    monkeypatch.setattr(manifests, "_clone", sleeping)
+    with pytest.raises(BranchNotFound):
+        graph.branches.create("dev", from_="x")
+    assert_usable(graph, "Ada", "Bob", "New")
 
 
 @pytest.mark.parametrize("lives", [0, 1])

@@ -345,7 +345,7 @@ def test_what_a_branch_that_is_just_being_made_will_show_stays(graph: Graph) -> 
     graph.branches.create("dev")
     graph.load({"Person": people("Cleo")}, branch="dev")
     name, parent = line(graph, "dev"), graph.branches.get("dev")
-    info = new_branch("heir", parent, graph.snapshot(branch="dev").version, None)
+    info = new_branch("heir", parent, graph.snapshot(branch="dev").version)
     deleted_without_reclaim(graph, "dev")
     put_ref(graph.storage, info)
     assert left_over(clean(graph)) == {}
