@@ -56,8 +56,10 @@ def landed_steps(intent: TableIntent, above: Sequence[str | None]) -> int:
 
 def classify(intent: TableIntent, facts: TableFacts) -> Standing:
     """How far the operation got with this table."""
+    if intent.adopts:  # that what it adopts is published is no proof: others may have adopted the same
+        return Standing.LANDED if facts.pin == intent.pin else Standing.MOVED_BY_OTHER
     same_line = facts.pin is not None and facts.pin.branch == intent.branch
-    if facts.pin is not None and same_line and not intent.adopts and facts.head < facts.pin.version:
+    if facts.pin is not None and same_line and facts.head < facts.pin.version:
         return Standing.IMPOSSIBLE
     steps = landed_steps(intent, facts.above)
     whole = steps == len(intent.transactions)

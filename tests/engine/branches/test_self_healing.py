@@ -1003,6 +1003,37 @@ def test_a_deletion_beside_others_that_never_end_drops_nothing_and_says_so(
     assert forks_for(graph, life) == []
 
 
+def test_a_merge_that_died_is_not_taken_for_done_because_another_one_adopted_the_same(graph: Graph) -> None:
+    graph.branches.create("dev")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    with dying(Failpoint.ARM, AFTER):
+        graph.merge("dev", actor="ada")
+    (path,) = sidecar_paths(graph.storage)
+    armed = graph.storage.get(path)
+    graph.storage.delete(path)  # the other one looked for sidecars before this one was there
+    merged = graph.merge("dev", actor="bob").commit
+    graph.storage.put(path, armed)
+    abandon(graph.storage)
+    recovered = reopened(graph.storage)
+    (record,) = recovered.maintenance.recoveries()
+    assert (record.kind, record.actor) == (RecoveryKind.ROLLED_BACK, "ada")
+    assert shown(recovered) == ["Ada", "Bob", "Cleo"]
+    assert [commit.actor for commit in recovered.commits.list() if commit.merged_parent_id] == ["bob"]
+    assert merged is not None
+
+
+def test_a_merge_whose_answer_is_lost_after_another_one_adopted_the_same_is_told_as_not_done(graph: Graph) -> None:
+    graph.branches.create("dev")
+    graph.load({"Person": people("Cleo")}, branch="dev")
+    rival = at(Failpoint.ARM, BEFORE, lambda: graph.merge("dev"))
+    with failpoints.installed(both(rival, at(Failpoint.PUBLISH, BEFORE, fail, nth=2))), pytest.raises(StorageError):
+        graph.merge("dev", message="slow")
+    assert shown(graph) == ["Ada", "Bob", "Cleo"]
+    assert len([commit for commit in graph.commits.list() if commit.merged_parent_id]) == 1
+    assert graph.merge("dev").commit is None
+    assert sidecar_paths(graph.storage) == []
+
+
 def test_a_slow_merge_that_finds_its_source_gone_is_not_published_by_whoever_takes_it_for_dead(graph: Graph) -> None:
     """He has seen that the source stands, and is about to publish; it is deleted, the writer finds that out and gives up."""
     graph.branches.create("dev")

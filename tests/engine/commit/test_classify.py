@@ -91,13 +91,13 @@ STANDINGS = [
 ADOPTIONS = [
     # the intent, the pin, how far it got
     (adopting(), pin(5), LANDED),
-    (adopting(), pin(9, "theirs"), PUBLISHED),
-    (adopting(), pin(11, "theirs"), PUBLISHED),
+    (adopting(), pin(9, "theirs"), OTHER),  # somebody else may have adopted the same
+    (adopting(), pin(11, "theirs"), OTHER),
     (adopting(), pin(6), OTHER),  # the table that was to be replaced has moved
     (adopting(), pin(9, "rivals"), OTHER),
     (adopting(), None, OTHER),
     (adopting(9, None, TablePin(5, "mine")), pin(5, "mine"), LANDED),
-    (adopting(9, None, TablePin(5, "mine")), pin(9), PUBLISHED),
+    (adopting(9, None, TablePin(5, "mine")), pin(9), OTHER),
     (adopting(6, "mine", TablePin(5, "mine")), pin(5, "mine"), LANDED),
 ]
 
