@@ -338,16 +338,19 @@ def check_stamp(schema: pa.Schema) -> None:
         raise GraphDamaged("The manifest does not have the columns of its format version.")
 
 
-def _open(storage: Storage, branch: str | None, version: int | None) -> LanceDataset:
+def _open(storage: Storage, branch: str | None, version: int | None, *, again: bool = False) -> LanceDataset:
     uri = storage.uri(branch_path(branch))
     try:
         dataset = lance.dataset(uri, version=version, storage_options=storage.options or None)
     except (OSError, ValueError) as error:
-        if "not found" in str(error) and version is not None:
+        absent = "not found" in str(error)
+        if absent and version is not None:
             raise _no_version(branch, version) from error
         stored = storage.list(f"{branch_path(branch)}/_versions", limit=1)  # raises when the store is out of reach
-        if "not found" in str(error) and not stored:
+        if absent and not stored:
             raise ObjectNotFound(f"There is no manifest at '{uri}'.", details={"path": branch_path(branch)}) from error
+        if absent and not again:  # unless it was written in this moment
+            return _open(storage, branch, version, again=True)
         raise GraphDamaged(
             f"The manifest '{uri}' cannot be opened: {one_line(error)}",
             hint="If the store is reachable, the manifest is damaged; restore it from a backup.",

@@ -337,6 +337,20 @@ def test_a_branch_whose_creation_died_after_its_ref_is_one(graph: Graph) -> None
     assert_usable(graph, "Ada", "Bob")
 
 
+def test_such_a_branch_that_gets_its_first_version_while_it_is_opened_is_not_taken_for_damaged(graph: Graph) -> None:
+    dies(Failpoint.BEGIN_BRANCH, BEFORE, lambda: graph.branches.create("dev"))
+    begun: list[str] = []
+
+    def begin(verb: str, path: str) -> bool:
+        if not begun and (verb, path) == ("list", "__manifest/tree/dev/_versions"):  # nothing was found there to open
+            begun.append(path)
+            write(graph, "append", "Cleo")
+        return False
+
+    assert shown(graph_on(Faulty(graph.storage, begin)), "dev") == ["Ada", "Bob", "Cleo"]
+    assert begun
+
+
 def test_such_a_branch_is_only_read_by_readers(graph: Graph) -> None:
     put_only_the_ref(graph)
     stored = graph.storage.list()
