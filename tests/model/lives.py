@@ -7,7 +7,6 @@ parent's number; each life begins with a version that says so, right above whate
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -260,41 +259,6 @@ def _parent_deleter(scene: Scene, state: State, number: int) -> Iterator[Move]:
         yield f"delete {scene.goes}: look for heirs", state.at(number, after)
     else:
         yield f"delete {scene.goes}", state.at(number, "end", parents=state.parents - {str(scene.goes)})
-
-
-@dataclass(frozen=True)
-class Explored:
-    states: int
-    lives: int  # how many the name has had at most
-    violation: str | None  # what is wrong, and the shortest way there
-
-
-def explore(scene: Scene) -> Explored:
-    """Every state that can be reached, breadth first, up to the first that must not be."""
-    origins: dict[State, tuple[State, str] | None] = {scene.initial(): None}
-    todo = deque(origins)
-    lives = 0
-    while todo:
-        state = todo.popleft()
-        lives = max(lives, len(state.past))
-        wrong = scene.violation(state)
-        if wrong is not None:
-            return Explored(len(origins), lives, "\n".join([wrong, *_way(origins, state)]))
-        for label, after in scene.moves(state):
-            if after not in origins:
-                origins[after] = (state, label)
-                todo.append(after)
-    return Explored(len(origins), lives, None)
-
-
-def _way(origins: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    labels = []
-    origin = origins[state]
-    while origin is not None:
-        state, label = origin
-        labels.append(f"  {label}")
-        origin = origins[state]
-    return labels[::-1]
 
 
 SCENES = {

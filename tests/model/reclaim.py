@@ -8,7 +8,6 @@ recovery's; the main model (``protocol.py``) has what else a commit does.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -209,41 +208,6 @@ def _creator(scene: Scene, state: State, number: int) -> Iterator[Move]:
         else:
             yield "create: withdraw the ref", state.at(number, "end", living=state.living - {CHILD})
         yield "create: die", state.at(number, "end")
-
-
-@dataclass(frozen=True)
-class Explored:
-    states: int
-    dropped: bool  # whether the line was dropped in some of them
-    violation: str | None  # what is wrong, and the shortest way there
-
-
-def explore(scene: Scene) -> Explored:
-    """Every state that can be reached, breadth first, up to the first that must not be."""
-    origins: dict[State, tuple[State, str] | None] = {scene.initial(): None}
-    todo = deque(origins)
-    dropped = False
-    while todo:
-        state = todo.popleft()
-        dropped |= state.dropped
-        wrong = scene.violation(state)
-        if wrong is not None:
-            return Explored(len(origins), dropped, "\n".join([wrong, *_way(origins, state)]))
-        for label, after in scene.moves(state):
-            if after not in origins:
-                origins[after] = (state, label)
-                todo.append(after)
-    return Explored(len(origins), dropped, None)
-
-
-def _way(origins: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    labels = []
-    origin = origins[state]
-    while origin is not None:
-        state, label = origin
-        labels.append(f"  {label}")
-        origin = origins[state]
-    return labels[::-1]
 
 
 SCENES = {
