@@ -30,10 +30,10 @@ from omnigraph_engine.history import manifest_at
 from omnigraph_engine.manifest.dataset import (
     Manifest,
     came_to_be,
+    end_life,
     give_first_version,
     list_branches,
     living_manifests,
-    occupy,
     open_manifest,
 )
 from omnigraph_engine.manifest.refs import (
@@ -43,7 +43,6 @@ from omnigraph_engine.manifest.refs import (
     read_ref,
     ref_names,
     stored_branch,
-    withdraw_ref,
 )
 from omnigraph_engine.manifest.rows import MAIN
 from omnigraph_engine.storage import Storage
@@ -157,10 +156,9 @@ class Branches:
     def _delete(self, info: BranchInfo) -> None:
         name = info.name
         former = open_manifest(self._storage, name)
-        occupy(self._storage, info)
         try:
             with effect(Failpoint.DELETE_BRANCH):
-                withdraw_ref(self._storage, info)
+                end_life(self._storage, info)
         except StorageError:
             if read_ref(self._storage, name) == info:  # the answer was lost, but is the branch gone?
                 raise
@@ -195,8 +193,7 @@ class Branches:
             if info is not None and came_to_be(self._storage, info):
                 raise taken(name, other)
             if info is not None and other == name:
-                occupy(self._storage, info)
-                withdraw_ref(self._storage, info)
+                end_life(self._storage, info)
 
     def _begin(self, info: BranchInfo) -> None:
         """The branch exists already. When its first version cannot be written now, whoever writes to it first will do it."""
@@ -206,8 +203,7 @@ class Branches:
         except StorageError as error:
             _log.warning("branch '%s' has no version of its own yet: %s", info.name, error.message)
         except BranchNotFound as error:
-            occupy(self._storage, info)
-            withdraw_ref(self._storage, info)
+            end_life(self._storage, info)
             raise BranchNotFound(
                 f"'{info.parent}' was deleted while '{info.name}' was being made from it.",
                 details={"branch": info.parent},

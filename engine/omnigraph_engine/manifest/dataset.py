@@ -32,6 +32,7 @@ from omnigraph_engine.manifest.refs import (
     list_refs,
     read_ref,
     stored_branch,
+    withdraw_ref,
 )
 from omnigraph_engine.manifest.rows import (
     INTERNAL_SCHEMA_VERSION,
@@ -228,7 +229,7 @@ def give_first_version(storage: Storage, info: BranchInfo) -> None:
     """
     if not _parent_lives(storage, info) or read_ref(storage, info.name) != info:
         raise branch_not_found(storage, info.name)
-    occupy(storage, info)
+    _occupy(storage, info)
     while info.marked:
         # Exactly above what stands there: of several callers one writes it, and a publish of the name's former life that was
         # under way all the time can come before it but never after. The ref is read when HEAD is known, so that a caller
@@ -248,13 +249,19 @@ def give_first_version(storage: Storage, info: BranchInfo) -> None:
         return
 
 
-def occupy(storage: Storage, info: BranchInfo) -> None:
-    """The number of the clone that begins a branch of a new name is taken afterwards, for whatever life.
+def end_life(storage: Storage, info: BranchInfo) -> None:
+    """This life of the branch does not exist any more, and nobody who was about to begin it can disturb a later one.
 
-    Before a ref is removed that has to be so: somebody may be about to clone for it, and sleep. Lance writes the clone at the
-    number of the parent's version, wherever HEAD is by then, and it would hide a later life.
+    Lance writes the clone that begins a branch of a new name at the number of the parent's version, wherever HEAD is by then.
+    One that comes late would hide a later life. So the number is taken before the ref goes.
     """
-    if not storage.list(f"{branch_path(info.stored_name)}/_versions", limit=1):
+    _occupy(storage, info)
+    withdraw_ref(storage, info)
+
+
+def _occupy(storage: Storage, info: BranchInfo) -> None:
+    """Some version stands below the branch's name, and where there was none it is the clone of its parent's."""
+    if not _has_versions(storage, info.stored_name):
         _clone(storage, info)
 
 
@@ -266,7 +273,7 @@ def _clone(storage: Storage, info: BranchInfo) -> None:
     try:
         dataset.create_branch(info.name, (parent, info.parent_version))
     except (OSError, ValueError) as error:
-        if not storage.list(f"{branch_path(info.stored_name)}/_versions", limit=1):
+        if not _has_versions(storage, info.stored_name):
             raise StorageError(
                 f"Writing the first version of branch '{info.name}' failed: {one_line(error)}"
             ) from error
@@ -346,7 +353,7 @@ def _open(storage: Storage, branch: str | None, version: int | None, *, again: b
         absent = "not found" in str(error)
         if absent and version is not None:
             raise _no_version(branch, version) from error
-        stored = storage.list(f"{branch_path(branch)}/_versions", limit=1)  # raises when the store is out of reach
+        stored = _has_versions(storage, branch)  # raises when the store is out of reach
         if absent and not stored:
             raise ObjectNotFound(f"There is no manifest at '{uri}'.", details={"path": branch_path(branch)}) from error
         if absent and not again:  # unless it was written in this moment
@@ -358,6 +365,10 @@ def _open(storage: Storage, branch: str | None, version: int | None, *, again: b
     if branch is None:
         check_stamp(dataset.schema)
     return dataset
+
+
+def _has_versions(storage: Storage, branch: str | None) -> bool:
+    return bool(storage.list(f"{branch_path(branch)}/_versions", limit=1))
 
 
 def _no_version(branch: str | None, version: int) -> CommitNotFound:

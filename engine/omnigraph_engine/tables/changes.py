@@ -4,8 +4,8 @@ Versions of one table share files, on whatever lines they are, so only what was 
 that both have are passed over, of those with other deletions the rows in question are looked up, and rows that a rewrite
 merely moved are recognised by their row id and the version that last changed them.
 
-Memory follows the change, at a few bytes a row: eight for each deleted row, sixteen for each of up to ``MOST_RECOGNISED`` rows
-that a rewrite may have moved. Rows themselves are streamed.
+Memory follows the change, at a few bytes a row: eight for each deleted row (sixteen where ``loses`` is asked), sixteen for each
+of up to ``MOST_RECOGNISED`` rows that a rewrite may have moved. Rows themselves are streamed.
 """
 
 from __future__ import annotations
