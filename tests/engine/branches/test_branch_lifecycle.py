@@ -340,6 +340,14 @@ def test_creating_a_branch_costs_the_same_after_2_commits_and_after_60(graph: Gr
     assert few["small"] + few["reads"] + few["writes"] < 60
 
 
+def test_a_branch_of_a_new_name_copies_nothing_of_its_parents_manifest(graph: Graph) -> None:
+    for parent, name in (("main", "dev"), ("dev", "feature")):
+        graph.branches.create(name, from_=parent)
+        manifest = lance.dataset(graph.storage.uri(f"__manifest/tree/{name}"))
+        own = [part for part in manifest.get_fragments() if part.metadata.files[0].base_id is None]
+        assert [part.count_rows() for part in own] == [1]  # which life it is
+
+
 def test_creating_a_branch_costs_the_same_beside_1_branch_and_beside_40(graph: Graph) -> None:
     graph = graph_on(Faulty(graph.storage))
 
